@@ -173,7 +173,7 @@ def test_what_others_read_is_not_dropped_and_keeps_what_is_known_of_it(
 def test_a_drop_that_the_control_store_refuses_leaves_the_declaration(
     shop: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("freshline.commit.control_store.database._BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("freshline.commit.control_store.database.BUSY_SECONDS", 0.2)
     sql(capsys, SPENT)
     file = shop / "assets" / "sales" / "spent.sql"
     url = read_settings(shop, {}).control_store

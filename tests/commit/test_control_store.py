@@ -324,7 +324,7 @@ def _failing_at(failing: str, drop_column: Callable[..., object]) -> Callable[..
 
 
 def test_a_writer_that_does_not_let_go_is_told_in_a_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr("freshline.commit.control_store.database._BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("freshline.commit.control_store.database.BUSY_SECONDS", 0.2)
     impatient = ControlStore.open(f"sqlite:///{tmp_path / 'control.db'}")
     holder = sqlite3.connect(tmp_path / "control.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
@@ -338,7 +338,7 @@ def test_a_writer_that_does_not_let_go_is_told_in_a_sentence(tmp_path, monkeypat
 
 @pytest.mark.slow
 def test_a_writer_of_postgres_that_does_not_let_go_is_told_too(request, monkeypatch):
-    monkeypatch.setattr("freshline.commit.control_store.database._BUSY_SECONDS", 0.3)
+    monkeypatch.setattr("freshline.commit.control_store.database.BUSY_SECONDS", 0.3)
     url = request.getfixturevalue("postgres").new_database()
     impatient = ControlStore.open(url)
     other = create_engine(url)
@@ -354,7 +354,7 @@ def test_a_writer_of_postgres_that_does_not_let_go_is_told_too(request, monkeypa
 
 @pytest.mark.slow
 def test_postgres_lets_go_of_a_writer_that_was_stopped_in_the_middle(request, monkeypatch):
-    monkeypatch.setattr("freshline.commit.control_store.database._BUSY_SECONDS", 0.3)
+    monkeypatch.setattr("freshline.commit.control_store.database.BUSY_SECONDS", 0.3)
     url = request.getfixturevalue("postgres").new_database()
     store, other = ControlStore.open(url), ControlStore.open(url)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from freshline.declare.project import read_declarations
+from freshline.declare.project import read_declarations, read_settings
 from freshline.errors import DeclarationErrors
-from freshline.plan.project import check_promises
+from freshline.plan.project import check_promises, open_project
 
 SOURCES = {
     "o.sql": "CREATE SOURCE o (id INT, k INT, at INT, tags ARRAY<INT>) WITH ('connector' = 'delta', 'path' = 'o')",
@@ -66,14 +67,81 @@ print(len(open_project(read_settings(Path(sys.argv[1]), {}))), "sqlglot" in sys.
 """
 
 
-def test_a_project_that_was_opened_before_is_opened_without_sqlglot(tmp_path):
+def opened(root: Path) -> str:
+    """How many declarations there are, and whether sqlglot was loaded for them."""
+    return subprocess.run([sys.executable, "-c", OPEN, str(root)], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
     (tmp_path / "assets").mkdir()
     (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
     for name, text in SOURCES.items():
         (tmp_path / "assets" / name).write_text(text, encoding="utf-8")
-    said = [
-        subprocess.run([sys.executable, "-c", OPEN, str(tmp_path)], capture_output=True, text=True, check=True).stdout
-        for _ in range(2)
-    ]
+    return tmp_path
 
-    assert said == ["2 True\n", "2 False\n"]
+
+def test_a_project_that_was_opened_before_is_opened_without_sqlglot(project):
+    assert [opened(project) for _ in range(2)] == ["2 True\n", "2 False\n"]
+
+
+FORCED = (
+    "CREATE MATERIALIZED TABLE t WITH ('delta-join.strategy' = 'FORCE') FRESHNESS = INTERVAL '1' HOUR AS "
+    "SELECT o.id, c.{column} FROM o LEFT JOIN c ON o.k = c.id"
+)
+
+
+def test_what_a_query_was_found_to_promise_is_not_looked_into_again(project):
+    (project / "assets" / "t.sql").write_text(FORCED.format(column="name"), encoding="utf-8")
+
+    assert [opened(project) for _ in range(2)] == ["3 True\n", "3 False\n"]
+
+
+def test_a_promise_is_judged_anew_when_an_input_is_another_one(project):
+    settings = read_settings(project, {})
+    (project / "assets" / "t.sql").write_text(FORCED.format(column="name"), encoding="utf-8")
+    (project / "assets" / "u.sql").write_text(
+        "CREATE MATERIALIZED TABLE u FRESHNESS = INTERVAL '1' HOUR AS SELECT id, name FROM c", encoding="utf-8"
+    )
+    open_project(settings)
+    cached = settings.state / "cache" / "promises" / "parsed"
+    before = cached.read_bytes()
+    open_project(settings)
+    assert cached.read_bytes() == before
+
+    source = project / "assets" / "c.sql"
+    source.write_text(SOURCES["c.sql"].replace("id INT", "id BIGINT"), encoding="utf-8")
+    open_project(settings)
+
+    assert cached.read_bytes() != before
+
+
+def test_a_promise_that_cannot_be_kept_is_refused_every_time(project):
+    settings = read_settings(project, {})
+    refused = FORCED.format(column="name").replace("LEFT JOIN", "LEFT ANTI JOIN").replace("c.name", "rand() AS r")
+    (project / "assets" / "t.sql").write_text(refused, encoding="utf-8")
+    for _ in range(3):
+        with pytest.raises(DeclarationErrors, match="FORCE"):
+            open_project(settings)
+
+
+@pytest.mark.parametrize("damage", [b"", b"nonsense", b"\0" * 100])
+def test_a_damaged_note_of_what_was_judged_is_lost_time_only(project, damage):
+    settings = read_settings(project, {})
+    (project / "assets" / "t.sql").write_text(FORCED.format(column="name"), encoding="utf-8")
+    open_project(settings)
+    cached = settings.state / "cache" / "promises" / "parsed"
+    cached.write_bytes(damage)
+
+    assert len(open_project(settings)) == 3
+    assert len(cached.read_bytes()) > 100
+
+
+def test_a_project_that_is_as_it_was_is_opened_without_a_write(project):
+    settings = read_settings(project, {})
+    for _ in range(2):
+        open_project(settings)
+    before = {file: file.stat().st_ino for file in (settings.state / "cache").rglob("parsed")}
+    open_project(settings)
+
+    assert {file: file.stat().st_ino for file in (settings.state / "cache").rglob("parsed")} == before

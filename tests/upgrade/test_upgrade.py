@@ -18,8 +18,8 @@ import pytest
 from deltalake import DeltaTable
 
 from freshline.attempt.runtime import Runtime, open_runtime
+from freshline.commit.control_rows import FORMAT as STORE_FORMAT
 from freshline.commit.control_store import ControlStore
-from freshline.commit.control_store.schema import FORMAT as STORE_FORMAT
 from freshline.commit.delta_log import read_newest
 from freshline.commit.refresh_log import RefreshLog
 from freshline.commit.warehouse import Warehouse

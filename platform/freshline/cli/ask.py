@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from freshline.cli.failures import CommandError
 from freshline.cli.progress import Progress
 from freshline.declare.settings import Settings
-from freshline.engine.client import EngineClient, run_resumed
 from freshline.engine.state_file import read_state
 from freshline.errors import CancelledError, EngineError
+
+if TYPE_CHECKING:
+    from freshline.engine.client import EngineClient
 
 
 def running_engine(settings: Settings) -> EngineClient | None:
@@ -19,6 +21,9 @@ def running_engine(settings: Settings) -> EngineClient | None:
     state = read_state(settings.state)
     if state is None or not state.alive:
         return None
+    # HTTP is loaded for an engine that is there.
+    from freshline.engine.client import EngineClient
+
     client = EngineClient(settings, state)
     try:
         return None if client.health().get("stopping") else client
@@ -36,6 +41,8 @@ def connect(settings: Settings, progress: Progress) -> EngineClient:
         from freshline.plan.project import open_project
 
         open_project(settings)
+    from freshline.engine.client import EngineClient
+
     return EngineClient.connect(settings, start=True, progress=progress)
 
 
@@ -52,6 +59,8 @@ def ask_on(
     connect_again: Callable[[], EngineClient], kind: str, progress: Progress, **arguments: Any
 ) -> Iterator[dict[str, Any]]:
     """The same for what the next engine goes on with when one ends in between."""
+    from freshline.engine.client import run_resumed
+
     return _answers(run_resumed(lambda _: connect_again(), kind, progress, **arguments), progress)
 
 

@@ -16,6 +16,7 @@ import click
 
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.terminal import show, terminal_width
+from freshline.commit.control_reading import open_for_a_look
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -276,10 +277,7 @@ def refreshed_fingerprints(
 def _known(settings: Settings) -> Known:
     if not settings.has_control_store:
         return Known()  # nothing was refreshed or decided yet
-    # Half of the time of `plan` would go into importing SQLAlchemy for a project without a store.
-    from freshline.commit.control_store import ControlStore
-
-    store = ControlStore.open(settings.control_store, settings.umask)
+    store = open_for_a_look(settings.control_store, settings.umask)
     try:
         scheduler = store.heartbeats.read().get("scheduler")
         return Known(store.last_refreshes(), store.intentions.read(), store.seconds(), scheduler)

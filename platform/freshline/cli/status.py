@@ -18,6 +18,7 @@ from freshline.cli.failures import line_of
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.terminal import show, terminal_width
+from freshline.commit.control_reading import open_for_a_look
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -40,6 +41,8 @@ from freshline.report.table_text import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from freshline.commit.control_reading import ControlReader
+    from freshline.commit.control_store import ControlStore
     from freshline.report.status import TableStatus
 
 LATE = "LATE"
@@ -80,7 +83,7 @@ def command(watch: bool, project: Path | None, as_json: bool) -> None:
         return
     with Progress() as progress:
         progress("reading the logs of the tables")
-        with open_status(settings, graph) as read:
+        with open_status(settings, graph, once=True) as read:
             statuses, now = read()
     if as_json:
         click.echo(json.dumps([status.as_json() for status in statuses], indent=2))
@@ -131,13 +134,17 @@ def _draw_looks(read: Callable[[], tuple[list[TableStatus], datetime]], over: th
 
 
 @contextmanager
-def open_status(settings: Settings, graph: Graph) -> Iterator[Callable[[], tuple[list[TableStatus], datetime]]]:
-    """A function that reads the status of all tables, as often as it is called, and the moment it holds for."""
-    # SQLAlchemy and delta-rs are imported when they are used, like all that is heavy.
-    from freshline.commit.control_store import ControlStore
+def open_status(
+    settings: Settings, graph: Graph, *, once: bool = False
+) -> Iterator[Callable[[], tuple[list[TableStatus], datetime]]]:
+    """A function that reads the status of all tables, as often as it is called, and the moment it holds for.
+
+    With `once` for a single call, which then loads no SQLAlchemy.
+    """
+    # delta-rs is imported when it is used, like all that is heavy.
     from freshline.report.status import RowCounts, read_status
 
-    store, rows = ControlStore.open(settings.control_store, settings.umask), RowCounts()
+    store, rows = _open_store(settings, once=once), RowCounts()
 
     def read() -> tuple[list[TableStatus], datetime]:
         now = datetime.now(UTC)
@@ -148,6 +155,14 @@ def open_status(settings: Settings, graph: Graph) -> Iterator[Callable[[], tuple
         yield read
     finally:
         store.close()
+
+
+def _open_store(settings: Settings, *, once: bool) -> ControlStore | ControlReader:
+    if once:
+        return open_for_a_look(settings.control_store, settings.umask)
+    from freshline.commit.control_store import ControlStore
+
+    return ControlStore.open(settings.control_store, settings.umask)
 
 
 def running_tables(settings: Settings) -> frozenset[TableName]:

@@ -15,10 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
-
-import deltalake
-from deltalake.exceptions import DeltaError
+from typing import TYPE_CHECKING, Any
 
 from freshline.declare.connector import WATERMARK
 from freshline.declare.names import TableName
@@ -29,7 +26,9 @@ from freshline.plan.lag import lag_seconds
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt, epoch_of, seq_of
 from freshline.plan.result import RefreshResult, State
-from freshline.refresh.opened import opened
+
+if TYPE_CHECKING:
+    import deltalake
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json\Z")
 # What says where the newest checkpoint is (PROTOCOL.md, "Last Checkpoint File").
@@ -337,6 +336,9 @@ def commit_sizes(path: Path, most: int) -> list[CommitSize]:
 
 def open_table(path: Path, version: int | None = None) -> deltalake.DeltaTable:
     """The table in delta-rs, to be read only. Raises SourceError where it cannot be opened."""
+    # Commits are read without it, and for `freshline plan` they are all that is read.
+    from deltalake.exceptions import DeltaError
+
     try:
         return _opened(path, version)
     except (DeltaError, OSError) as error:
@@ -348,6 +350,10 @@ def open_table(path: Path, version: int | None = None) -> deltalake.DeltaTable:
 
 def _opened(path: Path, version: int | None) -> deltalake.DeltaTable:
     """A version of a table, None for the newest. Raises what delta-rs does."""
+    import deltalake
+
+    from freshline.refresh.opened import opened
+
     number = newest_version(path) if version is None else version
     return deltalake.DeltaTable(str(path)) if number is None else opened(path, number)
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from email.errors import MessageError
-from email.headerregistry import Address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -138,6 +136,10 @@ class _Reader:
             self.check_address(address, "to", shown)
 
     def check_address(self, address: object, key: str, shown: str) -> None:
+        # Few projects have a mail channel, and every command reads the settings.
+        from email.errors import MessageError
+        from email.headerregistry import Address
+
         try:
             # Raises on line ends, on lists of addresses, and on what is no address at all.
             valid = isinstance(address, str) and bool(Address(addr_spec=address).domain)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# The folders of freshline whose code makes declarations of texts.
+PARSING = ("declare", "sources", "merges")
+
 
 class DeclarationCache(Generic[T]):
     """Values of one class that were parsed last time, and those that were used this time.
@@ -38,11 +41,14 @@ class DeclarationCache(Generic[T]):
     Read with `get`, filled with `put`, written with `save`, which keeps only what this reading used.
     """
 
-    def __init__(self, folder: Path, kind: Any) -> None:
-        """`kind` is the class or type of the values: frozen dataclasses, enums, mappings and tuples of these."""
+    def __init__(self, folder: Path, kind: Any, made_by: tuple[str, ...] = PARSING) -> None:
+        """`kind` is the class or type of the values: frozen dataclasses, enums, mappings and tuples of these.
+
+        `made_by` are the folders of freshline whose code the values follow from.
+        """
         self._file = folder / "parsed"
         self._kind = kind
-        self._salt = _salt()
+        self._salt = _salt(made_by)
         self._stored: dict[str, Any] | None = None
         self._used: dict[str, Any] = {}
         self._parsed = False
@@ -57,9 +63,7 @@ class DeclarationCache(Generic[T]):
 
     def get(self, key: str) -> T | None:
         """The stored value, None where there is none."""
-        if self._stored is None:
-            self._stored = self._load()
-        stored = self._stored.get(key)
+        stored = self._loaded().get(key)
         if stored is None:
             return None
         try:
@@ -76,7 +80,7 @@ class DeclarationCache(Generic[T]):
 
     def save(self) -> None:
         """Write what was used, if it differs from what is stored. A folder that cannot be written is left alone."""
-        if not self._parsed and self._stored is not None and self._used.keys() == self._stored.keys():
+        if not self._parsed and self._used.keys() == self._loaded().keys():
             return
         content = json.dumps(self._used, separators=(",", ":")).encode()
         # Reading a project must work on a read-only disk: it is then only slower.
@@ -90,6 +94,11 @@ class DeclarationCache(Generic[T]):
             except BaseException:
                 Path(name).unlink()
                 raise
+
+    def _loaded(self) -> dict[str, Any]:
+        if self._stored is None:
+            self._stored = self._load()
+        return self._stored
 
     def _load(self) -> dict[str, Any]:
         try:
@@ -165,10 +174,11 @@ def _register(converter: Converter, base: type[Any], find: Callable[[str], type[
         converter.register_structure_hook(kind, read)
 
 
-def _salt() -> str:
+@cache
+def _salt(made_by: tuple[str, ...]) -> str:
     """The versions of what parses; the sizes and times of our own modules make it right during development too."""
     library = Path(__file__).parent.parent
-    folders = [library / name for name in ("declare", "sources", "merges")]
+    folders = [library / name for name in made_by]
     modules = sorted(module for folder in folders for module in folder.rglob("*.py"))
     facts = [(module.name, (stat := module.stat()).st_size, stat.st_mtime_ns) for module in modules]
     return f"{__version__} {version('sqlglot')} {facts}"

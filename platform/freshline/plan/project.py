@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from freshline.declare.cache import PARSING, DeclarationCache
 from freshline.declare.graph import Graph
 from freshline.declare.merge import Merge
 from freshline.declare.project import read_project
 from freshline.declare.query import PythonQuery
-from freshline.declare.registry import ExtensionError, find_strategy
+from freshline.declare.registry import ExtensionError, find_strategy, origin
 from freshline.declare.rules import Problems
-from freshline.declare.settings import Settings
+from freshline.declare.settings import Settings, as_private
 from freshline.declare.spec import DeltaJoin, TableSpec
 from freshline.plan.changes import ChangeKind
 from freshline.plan.result import Strategy
+
+# Beside the folders that parse, those whose code looks into queries.
+JUDGING = (*PARSING, "plan", "query", "strategies")
 
 
 def open_project(settings: Settings, *, instead: Mapping[Path, str | None] | None = None) -> Graph:
@@ -23,22 +27,45 @@ def open_project(settings: Settings, *, instead: Mapping[Path, str | None] | Non
     `instead` has texts that count in place of what is on disk, None for a file that does not count.
     """
     graph = read_project(settings, instead=instead)
-    check_promises(graph)
+    cache: DeclarationCache[bool] = DeclarationCache(settings.state / "cache" / "promises", bool, JUDGING)
+    check_promises(graph, cache)
+    with as_private(settings.umask):
+        cache.save()
     return graph
 
 
-def check_promises(graph: Graph) -> None:
-    """Refuse options that promise what no refresh could keep; raises DeclarationErrors."""
+def check_promises(graph: Graph, cache: DeclarationCache[bool] | None = None) -> None:
+    """Refuse options that promise what no refresh could keep; raises DeclarationErrors.
+
+    `cache` has True for declarations whose queries were found to keep what they promise.
+    """
     problems = Problems()
-    _check_forced([spec for spec in graph.tables if spec.delta_join is DeltaJoin.FORCE], graph, problems)
+    _check_extensions(graph, problems)
+    key = None if cache is None else _key_of_queries(graph, cache)
+    if cache is None or key is None or not cache.get(key):
+        _check_queries(graph, problems)
+        if cache is not None and key is not None and not problems:
+            cache.put(key, True)
+    problems.raise_all()
+
+
+def _check_extensions(graph: Graph, problems: Problems) -> None:
+    """Refuse what strategies and merges say that another package may have."""
     for spec in graph.tables:
         for name in spec.strategies:
             try:
                 find_strategy(name)
             except ExtensionError as error:
                 problems.add("EXTENSION", f"strategy {error}", spec.written_at)
+        if spec.merge is not None and spec.merge.upstream_deletes == "ignore":
+            _check_ignored(spec, spec.merge, problems)
+
+
+def _check_queries(graph: Graph, problems: Problems) -> None:
+    """Look into the queries of those tables that promise something of them, which loads sqlglot."""
+    _check_forced([spec for spec in graph.tables if spec.delta_join is DeltaJoin.FORCE], graph, problems)
+    for spec in graph.tables:
         if spec.lookup_attempts:
-            # Looking into queries needs sqlglot, which takes longer to load than most projects do.
             from freshline.plan.retried_lookups import check_retried
 
             check_retried(spec, graph, problems)
@@ -50,9 +77,21 @@ def check_promises(graph: Graph) -> None:
             from freshline.plan.process import check_process
 
             check_process(spec, graph, problems)
-        if spec.merge is not None and spec.merge.upstream_deletes == "ignore":
-            _check_ignored(spec, spec.merge, problems)
-    problems.raise_all()
+
+
+def _key_of_queries(graph: Graph, cache: DeclarationCache[bool]) -> str | None:
+    """What `_check_queries` follows from; None where it has nothing to do, or asks a strategy of another package."""
+    asked = [spec for spec in graph.tables if _promises_of_query(spec)]
+    if not asked or any(spec.strategies for spec in asked):
+        return None
+    merges = [origin(type(spec.merge)) for spec in graph.tables if spec.merge is not None]
+    return cache.key(*merges, *(repr(graph.specs[name]) for name in graph.order))
+
+
+def _promises_of_query(spec: TableSpec) -> bool:
+    """Whether `_check_queries` looks into the query of a table."""
+    has_class = isinstance(spec.query, PythonQuery) and spec.query.process is not None
+    return spec.delta_join is DeltaJoin.FORCE or bool(spec.lookup_attempts) or spec.final is not None or has_class
 
 
 def _check_ignored(spec: TableSpec, merge: Merge, problems: Problems) -> None:

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from freshline.commit import delta_log
-from freshline.commit.control_store import ControlStore
 from freshline.commit.event_time import newest_event, open_windows, recorded_event_time, watermark_of
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.connector import RETRIED_IN
@@ -32,6 +31,10 @@ from freshline.plan.position import TablePosition, position_from_json
 from freshline.plan.record import Check
 from freshline.plan.result import Kind, RefreshResult, State
 from freshline.plan.watermark import EventTime, TableWatermark, source_watermark
+
+if TYPE_CHECKING:
+    from freshline.commit.control_reading import ControlReader
+    from freshline.commit.control_store import ControlStore
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,7 @@ class RowCounts:
 
 def read_status(
     graph: Graph,
-    control: ControlStore,
+    control: ControlStore | ControlReader,
     warehouse: Warehouse,
     now: datetime,
     *,

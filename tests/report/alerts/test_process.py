@@ -241,7 +241,7 @@ def lines(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
 def test_a_control_store_that_is_locked_is_said_once_and_waited_for(
     shop: Shop, web: WebServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
     monkeypatch.setattr(process, "LOOK_SECONDS", 0.2)
     with caplog.at_level(logging.INFO), running(shop):
         wait_for(lambda: bool(lines(caplog, "watching")), 30)
@@ -289,7 +289,7 @@ def test_a_control_store_that_is_away_is_waited_for_from_the_start_on_and_later(
 
 @pytest.mark.parametrize("shop", ["sqlite"], indirect=True)
 def test_once_needs_a_control_store_that_answers(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
     holder = sqlite3.connect(str(shop.settings.state / "control.db"), isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(StorageError, match="locked by another process"):

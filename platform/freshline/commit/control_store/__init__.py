@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from freshline.commit.control_store.schema import FORMAT
+from freshline.commit.control_rows import FORMAT
 from freshline.commit.control_store.store import KEPT_REFRESHES, KEPT_REQUESTS, ControlStore
 from freshline.plan.record import Check
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from sqlalchemy import RowMapping, and_, delete, insert, or_, select, update
 
-from freshline.commit.control_store.database import Database, key_of, text_of, time_of
+from freshline.commit.control_rows import time_of
+from freshline.commit.control_store.database import Database, key_of, text_of
 from freshline.commit.control_store.schema import ALERTS, AWAITED, DELIVERIES
 from freshline.declare.names import TableName
 from freshline.plan.alert import Alert, AlertEvent, AlertKind, AlertLevel, Delivery, News

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.resources
 import os
-import re
 import sqlite3
 import threading
 import time
@@ -18,18 +17,15 @@ from sqlalchemy import URL, Connection, Engine, create_engine, delete, event, fu
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
-from freshline.commit.control_store.schema import FORMAT, FORMATS, METADATA, OLDEST_FORMAT
+from freshline.commit.control_reading import BUSY_SECONDS, file_of, what_happened
+from freshline.commit.control_rows import FORMAT
+from freshline.commit.control_store.schema import FORMATS, METADATA, OLDEST_FORMAT
 from freshline.declare.names import TableName
 from freshline.errors import FormatError, SettingsError, StorageError
 
-# Another process that writes holds the database for milliseconds; this is for a machine that is out of breath.
-_BUSY_SECONDS = 20.0
 _LOOK_SECONDS = 0.02
 # The permissions that the file of a store lacks: all of the group and of others.
 PRIVATE = 0o077
-_SQLITE = "sqlite:///"
-# Options of the driver, such as `?timeout=5&uri=true`.
-_QUERY = re.compile(r"\?\w+=[^/?]*\Z")
 # Names the lock of Postgres that writers take; any number that no other program uses in this database.
 _WRITERS = 7_230_471_190
 
@@ -210,7 +206,7 @@ class Database:
         except DBAPIError as error:
             # Also where tables are gone: then the next transaction makes them anew.
             self._doubtful = True
-            raise StorageError(f"the control store {_what_happened(str(error.orig))}", where=self._place) from error
+            raise StorageError(f"the control store {what_happened(str(error.orig))}", where=self._place) from error
         except SQLAlchemyError as error:
             raise StorageError(f"the control store cannot be used: {_sentence(error)}.", where=self._place) from error
 
@@ -222,13 +218,9 @@ class Database:
 
 
 def _url_of(text: str) -> URL:
-    """The URL; a path of SQLite is taken as it is written, as `has_control_store` takes it.
-
-    SQLAlchemy ends it at a question mark: in a folder with one in its name the file was another one, outside of it.
-    """
-    if text.startswith(_SQLITE) and not _QUERY.search(text):
-        return URL.create("sqlite", database=text.removeprefix(_SQLITE) or None)
-    return make_url(text)
+    """The URL; a path of SQLite is taken as it is written, as `has_control_store` takes it."""
+    file = file_of(text)
+    return make_url(text) if file is None else URL.create("sqlite", database=file or None)
 
 
 def _migrate(connection: Connection) -> None:
@@ -245,16 +237,16 @@ def _migrate(connection: Connection) -> None:
 def _connect_args(url: URL) -> dict[str, Any]:
     if url.get_backend_name() == "sqlite":
         # The driver begins transactions by itself otherwise, and then not where they should begin.
-        return {"timeout": _BUSY_SECONDS, "isolation_level": None}
+        return {"timeout": BUSY_SECONDS, "isolation_level": None}
     if url.get_backend_name() != "postgresql" or url.get_driver_name() not in ("psycopg", "psycopg2"):
         return {}
     # By default nothing of it has an end, and a server that is cut off would hold up engine and watch for ever.
     wanted = {
-        "connect_timeout": round(_BUSY_SECONDS),
+        "connect_timeout": round(BUSY_SECONDS),
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 3,
-        "tcp_user_timeout": round(_BUSY_SECONDS * 1000),
+        "tcp_user_timeout": round(BUSY_SECONDS * 1000),
     }
     return {name: value for name, value in wanted.items() if name not in url.query}
 
@@ -262,7 +254,7 @@ def _connect_args(url: URL) -> dict[str, Any]:
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
     try:
-        cursor.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
+        cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
         _keep_log_beside(cursor)
         # A power cut may lose the last moments, never the database; what is lost is found again by looking.
         cursor.execute("PRAGMA synchronous = NORMAL")
@@ -276,7 +268,7 @@ def _keep_log_beside(cursor: Any) -> None:
     Where several processes change the mode of a new file, SQLite fails those at once that would wait for each other,
     whatever its busy_timeout is. They look again until the first one has changed it.
     """
-    deadline = time.monotonic() + _BUSY_SECONDS
+    deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
             if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -289,7 +281,7 @@ def _keep_log_beside(cursor: Any) -> None:
 
 
 def _prepare_postgres(connection: Any, _record: Any) -> None:
-    milliseconds = round(_BUSY_SECONDS * 1000)
+    milliseconds = round(BUSY_SECONDS * 1000)
     cursor = connection.cursor()
     try:
         cursor.execute(f"SET lock_timeout = {milliseconds}")
@@ -306,24 +298,6 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
-def _what_happened(said: str) -> str:
-    lowered = said.lower()
-    if "readonly" in lowered or "read-only" in lowered:
-        return "cannot be written: it is read-only. Make the file and its folder writable for this user."
-    if "locked" in lowered or "lock timeout" in lowered:
-        return "is locked by another process that does not let go. End that process and try again."
-    if "full" in lowered:
-        return "cannot be written: the disk is full. Free some space and try again."
-    if "unable to open" in lowered:
-        return "cannot be opened. Make its folder readable and writable for this user."
-    if "not a database" in lowered or "malformed" in lowered:
-        return (
-            "is not a database any more. Move the file away: a new one is made, and nothing is lost that tables do "
-            "not know themselves."
-        )
-    return f"does not answer: {said.strip()}."
-
-
 def _sentence(error: BaseException) -> str:
     return str(error).partition("\n")[0].rstrip(".") if str(error) else type(error).__name__
 
@@ -336,8 +310,3 @@ def key_of(name: TableName) -> str:
 def text_of(time: datetime) -> str:
     """A time as it is kept: in UTC, to the microsecond, so that texts sort as times do."""
     return time.astimezone(UTC).isoformat(timespec="microseconds")
-
-
-def time_of(text: str) -> datetime:
-    """The time that is kept as `text`."""
-    return datetime.fromisoformat(text)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select
 
-from freshline.commit.control_store.database import Database, text_of, time_of
+from freshline.commit.control_rows import heartbeat_of
+from freshline.commit.control_store.database import Database, text_of
 from freshline.commit.control_store.schema import HEARTBEATS
 from freshline.plan.record import Heartbeat
 
@@ -45,7 +46,7 @@ class HeartbeatStore:
         with self._database.write() as connection:
             row = connection.execute(select(HEARTBEATS).where(HEARTBEATS.c.name == name)).mappings().first()
             if row is not None:
-                known = _heartbeat(row)
+                known = heartbeat_of(row)
                 lasts = abs(at - known.at) < held and not is_gone(known)
                 if known.detail.get("owner") != owner and (renewing or lasts):
                     return known
@@ -56,7 +57,7 @@ class HeartbeatStore:
         """Forget the name if `owner` has it."""
         with self._database.write() as connection:
             row = connection.execute(select(HEARTBEATS).where(HEARTBEATS.c.name == name)).mappings().first()
-            if row is not None and _heartbeat(row).detail.get("owner") == owner:
+            if row is not None and heartbeat_of(row).detail.get("owner") == owner:
                 connection.execute(delete(HEARTBEATS).where(HEARTBEATS.c.name == name))
 
     def forget(self, name: str) -> None:
@@ -68,13 +69,9 @@ class HeartbeatStore:
         """The newest heartbeat of each name."""
         with self._database.read() as connection:
             rows = connection.execute(select(HEARTBEATS)).mappings().all()
-        return {row["name"]: _heartbeat(row) for row in rows}
+        return {row["name"]: heartbeat_of(row) for row in rows}
 
 
 def _write(connection: Connection, name: str, at: datetime, detail: Mapping[str, Any]) -> None:
     connection.execute(delete(HEARTBEATS).where(HEARTBEATS.c.name == name))
     connection.execute(insert(HEARTBEATS).values(name=name, at=text_of(at), detail=json.dumps(dict(detail))))
-
-
-def _heartbeat(row: RowMapping) -> Heartbeat:
-    return Heartbeat(time_of(row["at"]), json.loads(row["detail"]))

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from freshline.commit.control_store.database import Database, key_of, text_of, time_of
+from freshline.commit.control_rows import intentions_of, time_of
+from freshline.commit.control_store.database import Database, key_of, text_of
 from freshline.commit.control_store.schema import FAILURES, GENERATIONS, OVERRIDES, SUSPENSIONS
-from freshline.declare.freshness import Freshness
 from freshline.declare.names import TableName
 from freshline.plan.intentions import FailureRow, FreshnessOverride, Intentions, Suspension
 
@@ -32,33 +32,11 @@ class IntentionStore:
     def read(self) -> Intentions:
         """All that is in force or was when it was written: whoever asks must look at `until` (see Intentions.at)."""
         with self._database.read() as connection:
-            generation = _generation(connection)
-            overrides = [
-                FreshnessOverride(
-                    table=TableName.parse(row["name"]),
-                    freshness=Freshness(row["freshness_seconds"]),
-                    by=row["decided_by"],
-                    at=time_of(row["decided_at"]),
-                    until=None if row["until"] is None else time_of(row["until"]),
-                )
-                for row in connection.execute(select(OVERRIDES)).mappings()
-            ]
-            suspensions = [
-                Suspension(
-                    table=TableName.parse(row["name"]),
-                    by=row["decided_by"],
-                    at=time_of(row["decided_at"]),
-                    until=None if row["until"] is None else time_of(row["until"]),
-                    reason=row["reason"],
-                    automatic=bool(row["automatic"]),
-                )
-                for row in connection.execute(select(SUSPENSIONS)).mappings()
-            ]
-        return Intentions(
-            generation,
-            {override.table: override for override in overrides},
-            {suspension.table: suspension for suspension in suspensions},
-        )
+            return intentions_of(
+                _generation(connection),
+                connection.execute(select(OVERRIDES)).mappings(),
+                connection.execute(select(SUSPENSIONS)).mappings(),
+            )
 
     def change(
         self,

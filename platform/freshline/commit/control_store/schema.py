@@ -10,7 +10,6 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text
 
-FORMAT = 5
 # Older stores are brought to it; those before were never released.
 OLDEST_FORMAT = 3
 

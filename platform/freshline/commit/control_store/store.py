@@ -13,14 +13,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
 
+from freshline.commit.control_rows import (
+    COUNTED_REFRESHES,
+    checks_of,
+    percentile_95,
+    record_of,
+    seconds_of_tables,
+    split_seconds,
+    time_of,
+)
 from freshline.commit.control_store.alerts import AlertStore
-from freshline.commit.control_store.database import PRIVATE, Database, key_of, text_of, time_of
+from freshline.commit.control_store.database import PRIVATE, Database, key_of, text_of
 from freshline.commit.control_store.heartbeats import HeartbeatStore
 from freshline.commit.control_store.history import HistoryStore, add_refresh
 from freshline.commit.control_store.intentions import IntentionStore
@@ -33,9 +41,6 @@ from freshline.plan.result import DECISIONS, RefreshResult, State, Strategy
 
 KEPT_REFRESHES = 200
 KEPT_REQUESTS = 1000
-_COUNTED_REFRESHES = 50
-# From so many on one slow refresh is not all of the 95th percentile.
-_MANY_REFRESHES = 20
 
 
 class ControlStore:
@@ -103,13 +108,7 @@ class ControlStore:
     def checks(self) -> dict[TableName, Check]:
         """The newest check of each table and source."""
         with self._database.read() as connection:
-            rows = connection.execute(select(CHECKS)).mappings().all()
-        return {
-            TableName.parse(row["name"]): Check(
-                time_of(row["data_timestamp"]), row["position"], time_of(row["checked_at"])
-            )
-            for row in rows
-        }
+            return checks_of(connection.execute(select(CHECKS)).mappings())
 
     def forget_checks(self, names: Iterable[TableName]) -> None:
         """Forget what was checked of these: they hold something else now."""
@@ -191,7 +190,7 @@ class ControlStore:
         newest = select(func.max(REFRESHES.c.id)).where(refreshes).group_by(REFRESHES.c.key)
         with self._database.read() as connection:
             rows = connection.execute(select(REFRESHES).where(REFRESHES.c.id.in_(newest))).mappings().all()
-        return {record.table: record for record in map(_record, rows)}
+        return {record.table: record for record in map(record_of, rows)}
 
     def refreshes(self, name: TableName | None = None, limit: int = 100, *, checks: bool = True) -> list[RefreshResult]:
         """The newest refreshes and decisions, of one table or of all, the newest first.
@@ -204,7 +203,7 @@ class ControlStore:
         if name is not None:
             statement = statement.where(REFRESHES.c.key == key_of(name))
         with self._database.read() as connection:
-            return [_record(row) for row in connection.execute(statement).mappings()]
+            return [record_of(row) for row in connection.execute(statement).mappings()]
 
     def refreshes_after(
         self, last: int, limit: int = 1000, *, states: Collection[str] | None = None
@@ -214,7 +213,7 @@ class ControlStore:
         if states is not None:
             statement = statement.where(REFRESHES.c.state.in_(states))
         with self._database.read() as connection:
-            return [_record(row) for row in connection.execute(statement).mappings()]
+            return [record_of(row) for row in connection.execute(statement).mappings()]
 
     def committed_since(self, since: datetime) -> list[RefreshResult]:
         """The refreshes that committed and ended at `since` or later, in the order in which they were written."""
@@ -222,7 +221,7 @@ class ControlStore:
             select(REFRESHES).where(REFRESHES.c.committed & (REFRESHES.c.at >= text_of(since))).order_by(REFRESHES.c.id)
         )
         with self._database.read() as connection:
-            return [_record(row) for row in connection.execute(statement).mappings()]
+            return [record_of(row) for row in connection.execute(statement).mappings()]
 
     def seconds_of(self, name: TableName) -> float | None:
         """What a refresh that commits takes: the 95th percentile of the newest; None where there was none yet.
@@ -230,8 +229,8 @@ class ControlStore:
         The first ones, which made the table, count only as long as there is no other.
         """
         with self._database.read() as connection:
-            later, first = _split(connection.execute(_newest_seconds(name))).get(name, ([], []))
-        return _percentile_95(later or first)
+            later, first = split_seconds(connection.execute(_newest_seconds(name))).get(name, ([], []))
+        return percentile_95(later or first)
 
     def seconds(self, name: TableName | None = None) -> dict[TableName, float]:
         """What a refresh of each table, or of one, surely takes: by this promises are judged.
@@ -240,12 +239,7 @@ class ControlStore:
         cold engine. What made a table does not count; tables with nothing else are missing.
         """
         with self._database.read() as connection:
-            found = _split(connection.execute(_newest_seconds(name)))
-        return {
-            table: seconds
-            for table, (later, _) in found.items()
-            if (seconds := _percentile_95(later) if len(later) >= _MANY_REFRESHES else _median(later)) is not None
-        }
+            return seconds_of_tables(connection.execute(_newest_seconds(name)))
 
     def cpu_seconds(self) -> dict[TableName, float]:
         """The CPU-seconds that a refresh of each table takes on average, of those that committed and ran alone."""
@@ -332,10 +326,6 @@ def _insert_refresh(connection: Connection, record: RefreshResult) -> None:
         connection.execute(delete(REFRESHES).where(alike & (REFRESHES.c.id <= found)))
 
 
-def _record(row: Any) -> RefreshResult:
-    return replace(RefreshResult.from_json(json.loads(row["result"])), id=row["id"])
-
-
 def _newest_seconds(name: TableName | None) -> Select[Any]:
     """Name, version and seconds of the newest commits of one table, or of each."""
     # What one partition of a backfill takes is no measure of what keeping the table fresh does.
@@ -347,40 +337,4 @@ def _newest_seconds(name: TableName | None) -> Select[Any]:
         counted.append(REFRESHES.c.key == key_of(name))
     place = func.row_number().over(partition_by=REFRESHES.c.key, order_by=REFRESHES.c.id.desc()).label("place")
     placed = select(REFRESHES.c.name, REFRESHES.c.version, REFRESHES.c.seconds, place).where(*counted).subquery()
-    return select(placed.c.name, placed.c.version, placed.c.seconds).where(placed.c.place <= _COUNTED_REFRESHES)
-
-
-def _split(rows: Iterable[Any]) -> dict[TableName, tuple[list[float], list[float]]]:
-    """The seconds of each table: of later refreshes, and of those that made it."""
-    found: dict[TableName, tuple[list[float], list[float]]] = {}
-    # A thousand tables have hundreds of thousands of rows, and a name is read once.
-    known: dict[str, tuple[list[float], list[float]]] = {}
-    for name, version, seconds in rows:
-        split = known.get(name)
-        if split is None:
-            split = known[name] = found.setdefault(TableName.parse(name), ([], []))
-        # A table is made empty, as version 0, and filled, or both at once.
-        making = version is not None and version <= 1
-        split[making].append(float(seconds))
-    return found
-
-
-def _median(seconds: Sequence[float]) -> float | None:
-    """The middle value, of two the smaller.
-
-    >>> _median([24.0, 2.0, 3.0]), _median([24.0, 2.0]), _median([])
-    (3.0, 2.0, None)
-    """
-    return sorted(seconds)[(len(seconds) - 1) // 2] if seconds else None
-
-
-def _percentile_95(seconds: Sequence[float]) -> float | None:
-    """The least value that 95 of 100 do not exceed.
-
-    >>> _percentile_95([1.0, 3.0, 2.0]), _percentile_95([])
-    (3.0, None)
-    """
-    if not seconds:
-        return None
-    ordered = sorted(seconds)
-    return ordered[min(len(ordered) - 1, -(-95 * len(ordered) // 100) - 1)]
+    return select(placed.c.name, placed.c.version, placed.c.seconds).where(placed.c.place <= COUNTED_REFRESHES)
