@@ -58,6 +58,7 @@ def checks_of(rows: Iterable[Any]) -> dict[TableName, Check]:
 
 
 def heartbeat_of(row: Any) -> Heartbeat:
+    """The heartbeat in a row of `freshline_heartbeat`."""
     return Heartbeat(time_of(row["at"]), json.loads(row["detail"]))
 
 
@@ -90,6 +91,7 @@ def intentions_of(generation: int, overrides: Iterable[Any], suspensions: Iterab
 
 
 def record_of(row: Any) -> RefreshResult:
+    """The refresh or decision in the columns `id` and `result` of `freshline_refresh`."""
     return replace(RefreshResult.from_json(json.loads(row["result"])), id=row["id"])
 
 
