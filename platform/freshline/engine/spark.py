@@ -11,7 +11,6 @@ and a new Python thread starts without them. Two threads may use one session at 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import re
@@ -22,13 +21,12 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from subprocess import STDOUT, TimeoutExpired
 from typing import Any, Literal
 from xml.sax.saxutils import quoteattr
 
-import psutil
 import pyspark
 from py4j.protocol import Py4JError
 from pyspark.conf import SparkConf
@@ -39,8 +37,9 @@ from pyspark.sql import SparkSession
 
 from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.settings import Settings
-from freshline.engine.jars import Progress, provide_jars, user_cache
-from freshline.engine.java import Java, find_java, launcher_home
+from freshline.engine.class_archive import ClassArchive
+from freshline.engine.jars import Progress, provide_jars
+from freshline.engine.java import find_java, launcher_home
 from freshline.engine.kept_names import keep_names
 from freshline.engine.process import ProcessId
 from freshline.engine.session_folders import SessionFolders, write_private
@@ -79,6 +78,21 @@ _COMPILED_LATER = (
 # Variables in which a JVM, or Spark's launcher of one, looks for options too.
 _OPTIONS_OF_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
+
+# What the first refreshes of a project ask of Spark beside writing: records of JSON, the first row of a key, joins.
+_FIRST_QUERIES = (
+    """
+    SELECT a.*, b.id IS NULL AS alone
+    FROM (SELECT *, row_number() OVER (PARTITION BY text ORDER BY id DESC) AS place, xxhash64(text) FROM first) AS a
+    LEFT JOIN (SELECT DISTINCT id FROM first WHERE id > 5) AS b ON a.id = b.id
+    """,
+    """
+    SELECT from_json(line, 'id BIGINT, text STRING, at TIMESTAMP, amount DECIMAL(10, 2)'), is_valid_utf8(line),
+           regexp_extract(line, '[0-9]+', 0)
+    FROM (SELECT to_json(struct(id, text, timestamp_seconds(id) AS at, id / 3 AS amount)) AS line FROM first)
+    """,
+    "SELECT * FROM first AS a WHERE NOT EXISTS (SELECT 1 FROM first AS b WHERE b.id = a.id + 1)",
+)
 
 _STOP_SECONDS = 30.0
 _ARCHIVE_SECONDS = 60.0
@@ -126,7 +140,7 @@ def build_session(
             f"the state folder cannot be written: {error.strerror or error}. Free some space or make it writable.",
             where=str(settings.state),
         ) from error
-    archive = _ClassArchive.find(java, record=record_classes)
+    archive = ClassArchive.find(java, record=record_classes)
     confs = session_confs(
         replace(settings, spark_confs=given), app_name=app_name, jars=jars, connect_port=port, folders=folders
     )
@@ -184,7 +198,7 @@ def stop_session(session: SparkSession) -> None:
     """End the session and its JVM, and wait until the process is gone. Queries that run are given up."""
     gateway = SparkContext._gateway
     process = getattr(gateway, "proc", None)
-    archive: _ClassArchive | None = getattr(gateway, "freshline_archive", None)
+    archive: ClassArchive | None = getattr(gateway, "freshline_archive", None)
     folders: SessionFolders | None = getattr(gateway, "freshline_folders", None)
     try:
         session.stop()
@@ -199,7 +213,7 @@ def _start(
     settings: Settings,
     confs: Mapping[str, str],
     folders: SessionFolders,
-    archive: _ClassArchive,
+    archive: ClassArchive,
     environment: Mapping[str, str | None],
     secrets: Sequence[str],
 ) -> SparkSession:
@@ -252,7 +266,7 @@ def _trace_calls(wanted: bool | None) -> None:
     pyspark.errors.utils._enable_debugging_cache = wanted  # type: ignore[assignment]
 
 
-def _end_jvm(gateway: Any, process: Any, archive: _ClassArchive | None) -> None:
+def _end_jvm(gateway: Any, process: Any, archive: ClassArchive | None) -> None:
     if gateway is not None:
         gateway.shutdown()
     # PySpark keeps the gateway for a next context in the same process. Its JVM ends here, so it must be forgotten.
@@ -366,7 +380,7 @@ def _set_environ(values: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def _java_options(folders: SessionFolders, archive: _ClassArchive, quick_start: bool, told: str) -> list[str]:
+def _java_options(folders: SessionFolders, archive: ClassArchive, quick_start: bool, told: str) -> list[str]:
     """The options of the driver's JVM, beside those that it is `told` by the project and the environment."""
     options = [
         f"-Dlog4j2.configurationFile={folders.log4j.as_uri()}",
@@ -391,7 +405,7 @@ def record_class_archive(settings: Settings, *, progress: Progress | None = None
 
     The archive's path; None where the Java in use cannot make one. An archive that is there is left as it is.
     """
-    archive = _ClassArchive.find(find_java(settings), record=True)
+    archive = ClassArchive.find(find_java(settings), record=True)
     if archive.is_recorded:
         session = build_session(
             settings,
@@ -410,6 +424,8 @@ def record_class_archive(settings: Settings, *, progress: Progress | None = None
                 "WHEN MATCHED THEN UPDATE SET t.text = s.text WHEN NOT MATCHED THEN INSERT *"
             )
             session.sql(f"SELECT text, count(*) FROM {table} GROUP BY text ORDER BY text").collect()
+            for query in _FIRST_QUERIES:
+                session.sql(query).toArrow()
         finally:
             stop_session(session)
     return archive.file if archive.file.exists() else None
@@ -449,53 +465,6 @@ appender.file.policies.size.size = 10MB
 appender.file.strategy.type = DefaultRolloverStrategy
 appender.file.strategy.max = 3
 """
-
-
-@dataclass(frozen=True)
-class _ClassArchive:
-    """The parsed classes of Spark and Delta, kept from one JVM for the next: a start takes a third of the CPU time.
-
-    The JVM checks by itself that an archive belongs to it and to its class path, and does without otherwise. It is
-    recorded by a session that is asked to and finds none, when it ends in order, and renamed into place by `keep`;
-    what a killed one left half written is never used.
-    """
-
-    file: Path
-    part: Path
-    is_recorded: bool
-
-    @classmethod
-    def find(cls, java: Java, *, record: bool) -> _ClassArchive:
-        # The class path is part of the key because the JVM would refuse an archive of another one, at every start.
-        key = hashlib.sha256(f"{java.version_text}\n{java.home}\n{pyspark.__file__}".encode()).hexdigest()[:16]
-        name = f"spark-{pyspark.__version__}-java-{java.version}-{key}.jsa"
-        file = user_cache() / "classes" / name
-        part = file.with_name(f".{name}.{os.getpid()}")
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            for left in file.parent.glob(f".{name}.*"):
-                if not psutil.pid_exists(int(left.name.rpartition(".")[2])):
-                    left.unlink(missing_ok=True)
-        except OSError as error:
-            # A read-only home costs a slower start and nothing else.
-            LOG.info("no class-data archive: %s", error)
-            return cls(file=file, part=part, is_recorded=False)
-        return cls(file=file, part=part, is_recorded=record and not file.exists())
-
-    def options(self) -> list[str]:
-        quiet = ["-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off"]
-        if self.is_recorded:
-            return [shlex.quote(f"-XX:ArchiveClassesAtExit={self.part}"), *quiet]
-        if self.file.exists():
-            return [shlex.quote(f"-XX:SharedArchiveFile={self.file}"), *quiet]
-        return []
-
-    def keep(self) -> None:
-        if self.is_recorded and self.part.is_file():
-            self.part.replace(self.file)
-
-    def drop(self) -> None:
-        self.part.unlink(missing_ok=True)
 
 
 def main() -> int:
