@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
-from py4j.clientserver import ClientServerConnection
-from py4j.protocol import REFLECTION_COMMAND_NAME
+from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER, ClientServerConnection
+from py4j.protocol import MEMORY_COMMAND_NAME, REFLECTION_COMMAND_NAME
 from pyarrow import parquet
 from pyspark.errors import ArithmeticException
 from pyspark.sql import functions
 
 from freshline.engine import spark as module
+from freshline.engine.releases import GATHER_SECONDS, MOST_AT_ONCE, Releases
 from freshline.engine.session_folders import SessionFolders
 from freshline.engine.spark import (
     CALLS_ARE_TRACED,
@@ -313,6 +316,46 @@ def test_names_of_pyspark_are_looked_for_once(spark, monkeypatch):
         functions.when(functions.col("b") > 0, functions.col("id")).otherwise(2)
     ).collect() == [(0,)]
     assert "coalesce" in str(columns)
+
+
+def test_objects_that_python_let_go_of_leave_the_jvm_without_a_request_for_each(spark, monkeypatch):
+    asked = []
+    send = ClientServerConnection.send_command
+
+    def counted(connection: ClientServerConnection, command: str) -> str:
+        asked.append(command)
+        return send(connection, command)
+
+    monkeypatch.setattr(ClientServerConnection, "send_command", counted)
+    jvm = spark._jvm
+    # More than go in one message.
+    held = [jvm.java.lang.StringBuilder() for _ in range(MOST_AT_ONCE + 200)]
+    seen = [jvm.java.lang.ref.WeakReference(each) for each in (held[0], held[-1])]
+    # To get an object would hold it again.
+    assert [reference.refersTo(None) for reference in seen] == [False, False]
+    del held
+    # An object that was an argument is in a circle.
+    gc.collect()
+
+    def gone() -> bool:
+        jvm.java.lang.System.gc()
+        return all(reference.refersTo(None) for reference in seen)
+
+    deadline = time.monotonic() + 30
+    while not gone():
+        assert time.monotonic() < deadline, "the JVM holds objects that nobody here has"
+        time.sleep(GATHER_SECONDS)
+    assert [command for command in asked if command.startswith(MEMORY_COMMAND_NAME)] == []
+
+
+def test_releases_end_with_the_gateway(spark):
+    releases = Releases(spark.sparkContext._gateway._gateway_client)
+    assert releases.thread.is_alive()
+
+    releases.appendleft(SHUTDOWN_FINALIZER_WORKER)
+    releases.thread.join(30)
+
+    assert not releases.thread.is_alive()
 
 
 def test_a_pool_belongs_to_the_thread_that_chose_it(spark):

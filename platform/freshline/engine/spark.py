@@ -42,6 +42,7 @@ from freshline.engine.jars import Progress, provide_jars
 from freshline.engine.java import find_java, launcher_home
 from freshline.engine.kept_names import keep_names
 from freshline.engine.process import ProcessId
+from freshline.engine.releases import release_together
 from freshline.engine.session_folders import SessionFolders, write_private
 from freshline.engine.spark_confs import (
     hide_values,
@@ -233,6 +234,7 @@ def _start(
             gateway.freshline_folders = folders
             context = SparkContext(conf=conf, gateway=gateway)
             keep_names(context._jvm)
+            release_together(gateway)
             # Takes the context that is there. Under SPARK_REMOTE it would make a client instead: see _environment.
             session = SparkSession.builder.getOrCreate()
             _trace_calls(confs.get(CALLS_ARE_TRACED) == "true")
