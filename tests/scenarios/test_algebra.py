@@ -75,6 +75,57 @@ def test_one_row_of_all_follows_from_its_changed_rows_and_comes_back_from_none(l
     assert refreshed(lines)[1] in ("keys", "noop")
 
 
+def test_what_is_computed_from_shown_aggregates_follows_with_them(lines):
+    declare(
+        lines,
+        "SELECT sum(amount) / count(*) AS `mean's`, sum(amount) AS `s.um`, count(*) AS n, count(q) AS nq, "
+        "sum(q) AS sq, CASE WHEN count(*) > 2 THEN round(sum(amount) / nullif(count(q), 0), 1) ELSE -1 END AS r, "
+        "try_divide(sum(q), count(q)) AS m, sum(q) / sum(amount) AS q FROM line WHERE id < 100",
+    )
+    lines.refresh("t")
+    for statement in (
+        "INSERT INTO line VALUES (6,'a',NULL,9.99,NULL), (7,NULL,7,NULL,NULL)",
+        "UPDATE line SET q = q + 10, amount = amount * 3 WHERE k = 'a' OR id = 7",
+        "INSERT INTO line SELECT * FROM line WHERE id = 7",
+        "DELETE FROM line",
+        "INSERT INTO line VALUES (8,'b',NULL,NULL,NULL)",
+        "UPDATE line SET q = -3, amount = 0.01",
+    ):
+        lines.sql(statement)
+        assert refreshed(lines) == ("ALGEBRAIC(all rows)", "keys"), statement
+    assert [(row["n"], row["q"]) for row in lines.rows("t")] == [(1, -300)]
+
+
+def test_what_is_computed_from_an_aggregate_that_is_not_shown_is_full(lines):
+    declare(lines, "SELECT sum(amount) / count(*) AS mean, count(*) AS n FROM line")
+    lines.refresh("t")
+    lines.sql("INSERT INTO line VALUES (6,'a',NULL,9.99,NULL)")
+
+    outcome = lines.refresh("t")
+
+    assert (outcome.error, outcome.strategy) == (None, "full")
+    assert outcome.reason.startswith("HIDDEN_AGGREGATE(SUM(amount))")
+    assert lines.diff("t") == []
+
+
+@pytest.mark.long
+def test_what_is_computed_from_groups_follows_and_a_division_by_zero_is_that_of_the_query(lines):
+    declare(
+        lines,
+        "SELECT k AS `the'k`, count(*) AS n, sum(q) AS s, sum(q) / count(*) AS mean, concat(k, ':', sum(q)) AS t, "
+        "try_divide(count(*), sum(q)) AS inverse FROM line GROUP BY k",
+    )
+    lines.refresh("t")
+    for statement in (
+        "INSERT INTO line VALUES (6,'a',-3,9.99,NULL), (7,'d',7,7.77,NULL), (8,NULL,NULL,1.00,NULL)",
+        "DELETE FROM line WHERE k = 'c'",
+        "UPDATE line SET k = 'e', q = NULL WHERE k = 'a'",
+        "DELETE FROM line",
+    ):
+        lines.sql(statement)
+        assert refreshed(lines) == ("ALGEBRAIC(the'k)", "keys"), statement
+
+
 def test_a_greatest_value_of_all_rows_that_went_away_is_computed_in_full(lines):
     declare(lines, "SELECT max(q) AS greatest, min(amount) AS least, count(*) AS n FROM line WHERE id < 100")
     lines.refresh("t")

@@ -1,4 +1,4 @@
-"""Constant rows, columns renamed by an alias, and subqueries in ON: kept by the rows that changes affect."""
+"""Constant rows, renamed columns, QUALIFY by aliases, and subqueries in ON: kept by the rows that changes affect."""
 
 from __future__ import annotations
 
@@ -45,12 +45,53 @@ QUERIES = {
         "SELECT o.id, c.name FROM orders o JOIN customer c ON c.id = o.customer AND c.id IN "
         "(SELECT x.customer FROM orders x WHERE x.amount > 40) WHERE o.amount < 49 OR o.id = 3"
     ),
+    "renamed columns of a common table": (
+        "WITH t AS (SELECT customer, sum(amount) AS s FROM orders GROUP BY customer) "
+        "SELECT x.b, c.name, x.a FROM t AS x(a, b) LEFT JOIN customer c ON c.id = x.a"
+    ),
+    "a common table that is renamed and read as it is": (
+        "WITH t(a, b) AS (SELECT id, amount FROM orders UNION ALL SELECT id, id FROM customer) "
+        "SELECT x.p, x.q, t.b FROM t AS x(p, q) JOIN t ON t.a = x.p"
+    ),
+    "a common table that hides an input": (
+        "WITH orders AS (SELECT customer, amount FROM orders WHERE amount < 45) "
+        "SELECT x.k, count(x.n) AS n FROM orders AS x(k, n) GROUP BY x.k"
+    ),
+    "names with quotes": (
+        "WITH t AS (SELECT * FROM customer) SELECT x.`c``d`, x.`a'b`, o.id FROM t x(`a'b`, `c``d`) "
+        "LEFT JOIN orders o ON o.customer = x.`a'b`"
+    ),
+    "QUALIFY by an alias": (
+        "SELECT id, customer, row_number() OVER (PARTITION BY customer ORDER BY amount, id) AS rn FROM orders "
+        "QUALIFY rn = 1"
+    ),
+    "QUALIFY by an alias and by another column": (
+        "SELECT o.id, c.name, o.customer, rank() OVER (PARTITION BY o.customer ORDER BY o.amount DESC) AS r "
+        "FROM orders o JOIN customer c ON c.id = o.customer QUALIFY r < 3 AND c.name <> 'c1'"
+    ),
+    "QUALIFY of groups by an alias": (
+        "SELECT customer, sum(amount) AS s, rank() OVER (PARTITION BY customer ORDER BY sum(amount)) AS r FROM orders "
+        "GROUP BY customer QUALIFY r = 1 AND s > 3"
+    ),
+    "QUALIFY by an alias with quotes and by a window": (
+        "SELECT DISTINCT customer, count(*) OVER (PARTITION BY customer) AS `n'``x` FROM orders "
+        "QUALIFY `n'``x` > 2 AND max(amount) OVER (PARTITION BY customer) > 4"
+    ),
+    "QUALIFY by an alias in a derived table": (
+        "SELECT x.customer, x.id, c.name FROM (SELECT id, customer, rank() OVER (PARTITION BY customer "
+        "ORDER BY amount) AS r FROM orders QUALIFY r <= 2) x LEFT JOIN customer c ON c.id = x.customer"
+    ),
 }
+SHORT = [
+    "groups of constant rows",
+    "an outer join with constant rows",
+    "a subquery in ON",
+    "renamed columns of a common table",
+    "QUALIFY by an alias and by another column",
+]
 
 
-@pytest.mark.parametrize(
-    "name", long_but(["groups of constant rows", "an outer join with constant rows", "a subquery in ON"], list(QUERIES))
-)
+@pytest.mark.parametrize("name", long_but(SHORT, list(QUERIES)))
 def test_a_query_in_another_form_is_kept_by_affected_keys(lab, name):
     lab.source("orders", "id INT, customer INT, amount INT")
     lab.source("customer", "id INT, name STRING")
@@ -66,10 +107,17 @@ def test_a_query_in_another_form_is_kept_by_affected_keys(lab, name):
         "INSERT INTO orders VALUES (100, 1, 41), (101, 77, 1), (102, NULL, 3)",
         "UPDATE customer SET name = 'changed' WHERE id IN (1, 2)",
         "UPDATE orders SET amount = 0 WHERE amount > 40",
+        "DELETE FROM customer WHERE id = 2",
+        "INSERT INTO orders SELECT * FROM orders WHERE id IN (3, 5, 9)",
     ):
         lab.sql(statement)
         outcome = lab.refresh("t")
 
         assert outcome.error is None, outcome.error
         assert outcome.strategy in ("keys", "append", "noop"), outcome.reason
+        assert lab.diff("t") == []
+
+    for statement in ("DELETE FROM orders", "INSERT INTO orders VALUES (1, 1, 1), (2, 3, 50), (3, NULL, NULL)"):
+        lab.sql(statement)
+        assert lab.refresh("t").error is None
         assert lab.diff("t") == []

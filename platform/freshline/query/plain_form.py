@@ -9,7 +9,20 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-from freshline.query.tree import KINDS, all_of, conjuncts, fragment, own_queries, sources_of, unsupported
+from freshline.query.tree import (
+    KINDS,
+    SHOWN_AS,
+    all_of,
+    conjuncts,
+    fragment,
+    item_expression,
+    items_by_name,
+    own_nodes,
+    own_queries,
+    same,
+    sources_of,
+    unsupported,
+)
 
 # No name in a query begins with `_freshline_`.
 _ROWS = "_freshline_values"
@@ -26,6 +39,7 @@ def into_plain_form(tree: exp.Query, schema: Mapping[str, object]) -> None:
     for select in list(tree.find_all(exp.Select)):
         _write_out_renamed(select, schema)
         _move_subqueries_out_of_on(select)
+        _mark_aliases(select)
 
 
 def _write_out_values(tree: exp.Query) -> None:
@@ -50,16 +64,23 @@ def _write_out_values(tree: exp.Query) -> None:
 
 
 def _write_out_renamed(select: exp.Select, schema: Mapping[str, object]) -> None:
-    """`t AS x(a, b)` of an input is `(SELECT first AS a, second AS b FROM t) AS x`."""
+    """`t AS x(a, b)` of an input is `(SELECT first AS a, second AS b FROM t) AS x`.
+
+    Of a common table, whose columns are known later, it is `(SELECT * FROM t) AS x(a, b)`.
+    """
     common = {cte.alias.lower() for node in (select, *_above(select)) for cte in _common_tables(node)}
     for source in list(sources_of(select)):
         alias = source.args.get("alias")
-        if alias is None or not isinstance(source, exp.Table) or source.name.lower() in common:
+        if alias is None or not isinstance(source, exp.Table):
             continue
         columns = alias.args.get("columns")
         if not columns:
             continue
         if any(value for part, value in source.args.items() if part not in _PLAIN):
+            continue
+        if source.name.lower() in common:
+            every = exp.select(exp.Star()).from_(exp.Table(this=source.this.copy()))
+            source.replace(exp.Subquery(this=every, alias=alias.copy()))
             continue
         known = schema.get(source.name.lower())
         if not isinstance(known, Mapping) or len(known) != len(columns):
@@ -101,6 +122,30 @@ def _move_subqueries_out_of_on(select: exp.Select) -> None:
         join.set("on", all_of(kept) or exp.true())
     if moved:
         select.where(*moved, copy=False)
+
+
+def _mark_aliases(select: exp.Select) -> None:
+    """Put parentheses with a mark around columns of QUALIFY that may be aliases of the select list."""
+    clause = select.args.get("qualify")
+    if clause is None:
+        return
+    aliases = {item.alias.lower() for item in select.expressions if isinstance(item, exp.Alias)}
+    for column in [node for node in own_nodes(clause) if isinstance(node, exp.Column)]:
+        if not column.table and column.name.lower() in aliases:
+            marked = exp.Paren(this=column.copy())
+            marked.set(SHOWN_AS, column.name.lower())
+            column.replace(marked)
+
+
+def check_marks(tree: exp.Query) -> None:
+    """Take the marks away again from what is a column of an input in the qualified query, and no alias."""
+    for select in tree.find_all(exp.Select):
+        clause = select.args.get("qualify")
+        items = items_by_name(select) if clause is not None else {}
+        for marked in [node for node in own_nodes(clause) if node.args.get(SHOWN_AS)] if clause is not None else ():
+            item = items.get(marked.args[SHOWN_AS])
+            if item is None or not same(item_expression(item).unnest(), marked.unnest()):
+                marked.set(SHOWN_AS, None)
 
 
 def _kind(join: exp.Join) -> str | None:

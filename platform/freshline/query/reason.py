@@ -44,6 +44,8 @@ CODES: dict[str, str] = {
     "NONDETERMINISTIC": "the query gives another value each time, or depends on the order in which rows are read",
     "WINDOW_WITHOUT_PARTITION": "a window function reads rows of every partition",
     "NO_KEY": "no column of the result identifies the rows that a change affects",
+    "HIDDEN_AGGREGATE": "the one row is computed from an aggregate that it does not show",
+    "TOP_N": "which rows are the first follows from all rows",
     "INEXACT_KEY": "rows can only be identified by values that may differ when they are computed again",
     "NULLABLE_NOT_IN": "a NULL came into or left the rows that NOT IN reads, which affects every row",
     "REWRITE_MISMATCH": "freshline and Spark read this query differently",

@@ -24,7 +24,7 @@ from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.query.functions import WINDOW_BOUNDS, is_session_key, is_time_window, name_of
-from freshline.query.plain_form import into_plain_form
+from freshline.query.plain_form import check_marks, into_plain_form
 from freshline.query.query import Query
 from freshline.query.tree import (
     DIALECT,
@@ -160,6 +160,7 @@ def _qualified(text: str, schema: tuple[tuple[str, tuple[str, ...]], ...]) -> ex
     _write_out_rows(parsed, columns)
     tree = qualify(parsed, schema=columns, dialect=DIALECT, validate_qualify_columns=True, quote_identifiers=True)
     assert isinstance(tree, exp.Query)
+    check_marks(tree)
     _make_unique(tree)
     return tree
 

@@ -20,6 +20,7 @@ from sqlglot.generators.spark import SparkGenerator
 from freshline.declare.clock import CLOCK
 from freshline.declare.query import PREDICT_CALL
 from freshline.query.clock import as_written, clock_as, reads_clock
+from freshline.query.functions import is_aggregate
 from freshline.query.reason import Reason
 
 # By relation and column, in lower case: the type as Spark SQL spells it.
@@ -96,6 +97,53 @@ def _alias(writer: SparkGenerator, node: exp.Alias) -> str:
     return writer.alias_sql(node)
 
 
+# Parentheses with this argument hold what the select list has under a name, in lower case.
+SHOWN_AS = "freshline_shown_as"
+_SHOWN = "_freshline_shown"
+# What follows the rows that QUALIFY leaves.
+_BEHIND_QUALIFY = ("order", "sort", "cluster", "distribute", "limit", "offset")
+
+
+def _select(writer: SparkGenerator, node: exp.Select) -> str:
+    """A SELECT whose QUALIFY reads the select list: its rows in a subquery, and the condition in WHERE around it.
+
+    Spark computes a window again that is written twice, and QUALIFY may read another column of the name of an alias.
+    """
+    clause = node.args.get("qualify")
+    if clause is None or not any(part.args.get(SHOWN_AS) for part in own_nodes(clause)):
+        return writer.select_sql(node)
+    if own_queries(clause) or any(node.args.get(part) for part in _BEHIND_QUALIFY):
+        return writer.select_sql(node)
+    inner = node.copy()
+    condition = exp.Paren(this=clause.this.copy())
+    names = [item.alias_or_name for item in inner.expressions]
+    more: list[exp.Expr] = []
+    for part in list(condition.walk(prune=_is_of_rows)):
+        if not _is_of_rows(part):
+            continue
+        name = part.args.get(SHOWN_AS)
+        if isinstance(part, exp.Column) and any(item == part for item in inner.expressions):
+            name = part.name
+        if name is None:
+            name = f"{_SHOWN}{len(more)}"
+            more.append(exp.alias_(part.copy(), name, quoted=True))
+        part.replace(exp.column(name, _SHOWN, quoted=True))
+    for argument in ("qualify", "distinct"):
+        inner.set(argument, None)
+    inner.set("expressions", [*inner.expressions, *more])
+    shown = exp.Select(expressions=[exp.column(name, _SHOWN, quoted=True) for name in names])
+    alias = exp.TableAlias(this=exp.to_identifier(_SHOWN, quoted=True))
+    shown.set("from_", exp.From(this=exp.Subquery(this=inner, alias=alias)))
+    shown.set("where", exp.Where(this=condition))
+    shown.set("distinct", node.args.get("distinct") and node.args["distinct"].copy())
+    return writer.select_sql(shown)
+
+
+def _is_of_rows(node: exp.Expr) -> bool:
+    """Whether a part of QUALIFY is computed before it: what the select list shows, a window, an aggregate, a column."""
+    return bool(node.args.get(SHOWN_AS)) or isinstance(node, exp.Window | exp.Column) or is_aggregate(node)
+
+
 class _Written(Spark):
     """Spark's SQL, with QUALIFY where it stands: what sqlglot writes in its place mixes aliases up with columns."""
 
@@ -103,6 +151,7 @@ class _Written(Spark):
         TRANSFORMS = {  # noqa: RUF012 - the name and form that sqlglot gives it
             **{kind: write for kind, write in SparkGenerator.TRANSFORMS.items() if kind is not exp.Select},
             exp.Alias: _alias,
+            exp.Select: _select,
         }
 
 

@@ -93,7 +93,8 @@ def follow(
             signed.createOrReplaceTempView(view_of(Reading.SIGNED, stage.relation))
     changed = reduce(DataFrame.unionAll, [read_only(spark, query) for query in algebra.terms])
     names = {name.lower(): name for name in target.columns}
-    if names.keys() != {*algebra.keys, *(one.column for one in algebra.aggregates)}:
+    computed = {one.column for one in algebra.computed}
+    if names.keys() != {*algebra.keys, *(one.column for one in algebra.aggregates), *computed}:
         return None
     if not _is_served(algebra, changed.schema, {name: target.schema[names[name]].dataType for name in names}):
         return None
@@ -284,13 +285,24 @@ def _decide(
         .when(stays & ~there, F.lit(INSERT))
         .when(stays & differs, F.lit(UPDATE))
     )
+    computed = {one.column: one for one in algebra.computed}
     columns = [
         (values[name.lower()].value if name.lower() in values else F.col(f"g.{quoted(name)}"))
         .cast(target.schema[name].dataType)
         .alias(name)
         for name in target.columns
+        if name.lower() not in computed
     ]
-    return joined.select(op.alias(OP), *columns).where(F.col(OP).isNotNull())
+    found = joined.select(op.alias(OP), *columns).where(F.col(OP).isNotNull())
+    # A row that goes away, or is open yet, has values that the query never sees.
+    stored = F.col(OP).isin(INSERT, UPDATE)
+    every = [
+        F.when(stored, F.expr(computed[name.lower()].text)).cast(target.schema[name].dataType).alias(name)
+        if name.lower() in computed
+        else F.col(quoted(name))
+        for name in target.columns
+    ]
+    return found.select(OP, *every)
 
 
 def _of_none(one: _Counted, values: Mapping[str, _Value], none_left: Column) -> _Value:

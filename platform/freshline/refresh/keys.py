@@ -213,8 +213,9 @@ def find_keys(
     if not asked:
         return Reason("NO_KEY", f"{', '.join(affected.columns)} cannot be compared")
     wanted = StructType(asked)
+    names = [quoted(field.name.lower()) for field in asked]
     found = [
-        typed(searches.read(query).toDF(*affected.columns).select(*[field.name.lower() for field in asked]), wanted)
+        typed(searches.read(query).toDF(*affected.columns).select(*names), wanted)
         for query in searches.that_find(affected.queries)
     ]
     every = reduce(DataFrame.unionAll, found or [spark.createDataFrame([], wanted)])

@@ -33,6 +33,7 @@ from freshline.query.tree import (
     all_of,
     conjuncts,
     item_expression,
+    items_by_name,
     own_nodes,
     read_as,
     relations_in,
@@ -48,6 +49,8 @@ SIGN = "_freshline_sign"
 NOT_LINEAR = ("group", "having", "distinct", "qualify", "windows", "limit", "offset", "connect", "match", "pivots")
 # The order of rows in a subquery or in a table means nothing.
 ORDERS = ("order", "sort", "cluster", "distribute")
+# These parts make another aggregate of the one that they stand beside, or look at other rows.
+NOT_COMPUTED = (exp.Query, exp.Window, exp.Lambda, exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 
 
 class AggregateKind(StrEnum):
@@ -80,6 +83,14 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
+class Computed:
+    """A column of the result, in lower case, that is computed from others: its SQL over the names of these."""
+
+    column: str
+    text: str
+
+
+@dataclass(frozen=True)
 class SignedStage:
     """A query inside the query: its rows as they are and were, and the queries that give its signed changed rows."""
 
@@ -102,6 +113,7 @@ class Algebra:
     there. Each of `terms` gives signed rows: k0, k1 .. (the values of `keys`), a0, a1 .. (arguments) and SIGN (1 or
     -1). `origins` says of each argument which column of which
     input it is, None where it is something else or may be padded with NULL. Views of `stages` are made first, in order.
+    `computed` are columns that follow from the new values of the others, such as a quotient of two sums.
     """
 
     keys: tuple[str, ...]
@@ -109,6 +121,7 @@ class Algebra:
     origins: tuple[tuple[str, str] | None, ...]
     stages: tuple[SignedStage, ...]
     terms: tuple[str, ...]
+    computed: tuple[Computed, ...] = ()
 
     def of_kind(self, kind: AggregateKind, argument: int | None = None) -> Aggregate | None:
         """The first aggregate of a kind over an argument."""
@@ -144,16 +157,14 @@ def find_algebra(query: ResolvedQuery, changed: frozenset[str]) -> Algebra | Non
     if keys is None:
         return None
     arguments: list[exp.Expr] = []
-    aggregates = []
-    for item in top.expressions:
-        name = item.alias_or_name.lower()
-        if name in keys:
-            continue
-        found = _aggregate(name, item_expression(item), arguments)
-        if found is None:
-            return None
-        aggregates.append(found)
-    if not aggregates or not exactness.is_exact_throughout(lifted.top, (*keys.values(), *arguments)):
+    found = {name: _aggregate(name, item, arguments) for name, item in items_by_name(top).items() if name not in keys}
+    aggregates = [one for one in found.values() if one is not None]
+    computed = _all_computed(top, frozenset(name for name, one in found.items() if one is None))
+    if (
+        computed is None
+        or not aggregates
+        or not exactness.is_exact_throughout(lifted.top, (*keys.values(), *arguments))
+    ):
         # Groups that show nothing but their key are computed again; and a row that goes away must take away what it
         # brought: the same values, from the same group.
         return None
@@ -171,6 +182,7 @@ def find_algebra(query: ResolvedQuery, changed: frozenset[str]) -> Algebra | Non
         tuple(_origin(argument, top, query.schema) for argument in arguments),
         tuple(stages),
         terms,
+        computed,
     )
 
 
@@ -328,6 +340,40 @@ def _aggregate(name: str, item: exp.Expr, arguments: list[exp.Expr]) -> Aggregat
             return Aggregate(name, kind, number)
     arguments.append(argument)
     return Aggregate(name, kind, len(arguments) - 1)
+
+
+def _all_computed(query: exp.Select, others: frozenset[str]) -> tuple[Computed, ...] | None:
+    """The columns `others` of a query as computed from the rest; None where one of them is not."""
+    items = items_by_name(query)
+    shown = {name: item for name, item in items.items() if name not in others}
+    found = [_computed(name, item, shown) for name, item in items.items() if name in others]
+    computed = tuple(one for one in found if one is not None)
+    return computed if len(computed) == len(found) else None
+
+
+def _computed(name: str, item: exp.Expr, shown: Mapping[str, exp.Expr]) -> Computed | None:
+    """The column as computed from those that are shown; None where it needs something that is not."""
+    if any(isinstance(node, NOT_COMPUTED) for node in item.walk()) or reads_clock(item):
+        return None
+    made = exp.Paren(this=item.copy())
+    for node in list(made.walk(prune=lambda node: _shown_as(node, shown) is not None or _is_of_rows(node))):
+        known = _shown_as(node, shown)
+        if known is not None:
+            node.replace(exp.column(known, quoted=True))
+        elif _is_of_rows(node):
+            return None
+    return Computed(name, sql(made, copy=False))
+
+
+def _shown_as(node: exp.Expr, shown: Mapping[str, exp.Expr]) -> str | None:
+    """The column of the result that is this expression over rows."""
+    if not any(_is_of_rows(part) for part in node.walk()):
+        return None
+    return next((column for column, each in shown.items() if same(each, node)), None)
+
+
+def _is_of_rows(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Column) or is_aggregate(node)
 
 
 def _origin(argument: exp.Expr, query: exp.Select, schema: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:

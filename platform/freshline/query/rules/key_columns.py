@@ -167,8 +167,11 @@ def _refuse_order_of_reading(node: exp.Expr) -> None:
     """
     if isinstance(node, exp.Query) and not isinstance(node.parent, exp.Exists):
         for argument in ("limit", "offset"):
-            if node.args.get(argument):
-                raise unsupported(fragment(node.args[argument]))
+            found = node.args.get(argument)
+            if found and node.args.get("order"):
+                raise NotDerivedError(Reason("TOP_N", fragment(found)))
+            if found:
+                raise unsupported(fragment(found))
     if is_unordered(node):
         raise NotDerivedError(Reason("NONDETERMINISTIC", fragment(node)))
 
@@ -189,7 +192,7 @@ def grouped(query: exp.Query, context: Context) -> Found | None:
     if group is None and not aggregated:
         return None
     if group is None:
-        raise NotDerivedError(Reason("NO_KEY", "an aggregate over all rows"))
+        raise _of_all_rows(query)
     if group.args.get("all") or group.args.get("totals"):
         raise unsupported(fragment(group))
     sets = any(isinstance(key, SETS) for key in group.expressions)
@@ -212,6 +215,16 @@ def grouped(query: exp.Query, context: Context) -> Found | None:
         return _texts(rows, chosen, context, group if sets else None)
 
     return Found(tuple(exact), select)
+
+
+def _of_all_rows(query: exp.Select) -> NotDerivedError:
+    """The refusal of one row of all rows: with the aggregate that it is computed from and does not show, if any."""
+    items = list(items_by_name(query).values())
+    for item in items:
+        for node in own_nodes(item):
+            if node is not item and is_aggregate(node) and not any(same(node, each) for each in items):
+                return NotDerivedError(Reason("HIDDEN_AGGREGATE", fragment(node)))
+    return NotDerivedError(Reason("NO_KEY", "an aggregate over all rows"))
 
 
 def _tells(item: exp.Expr, key: exp.Expr) -> bool:
