@@ -97,6 +97,22 @@ def test_a_table_that_only_a_sum_of_doubles_tells_the_rows_of_is_computed_anew(l
     assert lab.diff("t") == []
 
 
+def test_groups_that_come_and_go_by_a_sum_that_they_do_not_show_are_followed(lab):
+    fill(lab)
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t {HOURLY} "
+        "AS SELECT c.id, a.g FROM c JOIN (SELECT g FROM o GROUP BY g HAVING sum(x) > 100) a ON a.g = c.g"
+    )
+    lab.refresh("t")
+    for amount in (1000, 1):
+        lab.sql(f"UPDATE o SET x = {amount} WHERE id = 20")
+
+        outcome = lab.refresh("t", strategy="keys")
+
+        assert (outcome.error, outcome.strategy) == (None, "keys")
+        assert lab.diff("t") == []
+
+
 def test_a_zero_that_changes_its_sign_is_a_change(lab):
     lab.source("z", "id INT, x DOUBLE")
     lab.sql("INSERT INTO z VALUES (1, CAST('0.0' AS DOUBLE)), (2, 1.5)")

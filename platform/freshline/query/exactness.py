@@ -14,6 +14,7 @@ Where the type of a column is not known it is taken for DOUBLE. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -33,7 +34,9 @@ from freshline.query.tree import (
     fragment,
     item_expression,
     kind_of,
+    own_queries,
     sources_of,
+    unsupported,
 )
 
 CODE = "INEXACT_KEY"
@@ -115,6 +118,9 @@ class Exactness:
         self._aliases: dict[str, Rows] = {}
         self._places: dict[str, _Place] = {}
         self._written: dict[str, exp.Query] = {}
+        # By the first source of a SELECT, and by source, before an outer join pads it.
+        self._asked: dict[str, list[exp.Expr]] = {}
+        self._unpadded: dict[str, Rows] = {}
         self._relation = lifted.top
         self.rows: dict[str, Rows] = {}
         # The relations of which more rows are read for keys than they have.
@@ -126,6 +132,18 @@ class Exactness:
     def written(self, item: Lifted) -> exp.Query:
         """The query of a relation as it was declared, with every condition of its joins."""
         return self._written.get(item.relation, item.query)
+
+    def asked_by_joins(self, select: exp.Select) -> tuple[exp.Expr, ...]:
+        """The conditions with queries inside them that were taken from the joins of a SELECT."""
+        sources = sources_of(select)
+        return tuple(self._asked.get(sources[0].alias_or_name, ())) if sources else ()
+
+    def within_joins(self) -> Exactness:
+        """The same knowledge as the conditions of joins have it: of rows that outer joins have not padded yet."""
+        found = copy(self)
+        found._aliases = {**self._aliases, **self._unpadded}
+        found._places = dict(self._places)
+        return found
 
     def is_exact(self, node: exp.Expr, select: exp.Select) -> bool:
         """Whether an expression of a SELECT gives the same whenever it is computed."""
@@ -248,7 +266,7 @@ class Exactness:
         for join in select.args.get("joins") or ():
             alias, kind = join.this.alias_or_name, kind_of(join)
             other = self._aliases[alias] = self._relation_of(join.this)
-            exact = self._join_by_exact(join)
+            exact = self._join_by_exact(join, seen[0])
             if kind == "ANTI" and not (exact and other.steady):
                 # More rows on its right side would leave fewer on its left.
                 raise inexact(join)
@@ -287,17 +305,26 @@ class Exactness:
     def _blur(self, aliases: Iterable[str]) -> None:
         for alias in aliases:
             rows = self._aliases[alias]
+            self._unpadded.setdefault(alias, rows)
             columns = {name: replace(value, exact=False) for name, value in rows.columns.items()}
             self._aliases[alias] = Rows(columns, rows.steady)
 
-    def _join_by_exact(self, join: exp.Join) -> bool:
-        """Whether all conditions of a join are exact; the others are taken from it."""
+    def _join_by_exact(self, join: exp.Join, first: str) -> bool:
+        """Whether all conditions of a join are exact; the others are taken from it.
+
+        So are those that ask queries, which tell of a row whether it has partners as a value that is not exact does.
+        """
         parts = conjuncts(join.args.get("on"))
-        kept = [part for part in parts if self._value(part, EVERYWHERE).exact]
+        asked = [part for part in parts if own_queries(part)]
+        kept = [part for part in parts if part not in asked and self._value(part, EVERYWHERE).exact]
         if len(kept) == len(parts):
             return True
-        if not any(isinstance(part, exp.EQ | exp.NullSafeEQ) for part in kept):
+        equal = any(isinstance(part, exp.EQ | exp.NullSafeEQ) for part in kept)
+        if asked and not (equal and kind_of(join) in ("INNER", "LEFT", "RIGHT")):
+            raise unsupported(f"a subquery in {fragment(join)}")
+        if not equal or not all(self._value(part, EVERYWHERE).exact for part in asked):
             raise inexact(join)
+        self._asked.setdefault(first, []).extend(asked)
         item = self._relation
         if item.relation not in self._written:
             self._written[item.relation] = item.query.copy()

@@ -120,10 +120,20 @@ REFUSALS = {
         "o",
         "UNSUPPORTED((o AS o JOIN c AS c ON o.k = c.k))",
     ),
-    "a subquery in ON of an outer join": (
-        "SELECT o.id FROM o LEFT JOIN c ON o.k = c.k AND EXISTS (SELECT 1 FROM d WHERE d.w = c.id)",
+    "a subquery in ON of a full join": (
+        "SELECT o.id FROM o FULL JOIN c ON o.k = c.k AND EXISTS (SELECT 1 FROM d WHERE d.w = c.id)",
         "o",
-        "UNSUPPORTED(a subquery in LEFT JOIN c ON k = k AND EXISTS(SELECT 1 AS 1 FROM d WHER...)",
+        "UNSUPPORTED(a subquery in FULL JOIN c ON k = k AND EXISTS(SELECT 1 AS 1 FROM d WHER...)",
+    ),
+    "a subquery in ON alone": (
+        "SELECT o.id FROM o LEFT JOIN c ON c.k IN (SELECT d.name FROM d)",
+        "d",
+        "UNSUPPORTED(a subquery in LEFT JOIN c ON k IN (SELECT name FROM d))",
+    ),
+    "a subquery in ON of an outer join, of which only the optional side is selected": (
+        "SELECT c.id FROM o LEFT JOIN c ON o.k = c.k AND EXISTS (SELECT 1 FROM d WHERE d.w = c.id)",
+        "d",
+        "INEXACT_KEY(SELECT id FROM o LEFT JOIN c ON (k = k))",
     ),
     "rows of a function": ("SELECT o.id FROM o CROSS JOIN range(3) r", "o", "UNSUPPORTED(RANGE(3))"),
     "VALUES whose rows are no tuples": (

@@ -38,7 +38,7 @@ class Stage:
 
     `new` and `old` are its rows; `old` is None where none of its inputs changed. Either `changed` are queries that
     together give its changed rows, or `keys` give values of `key_columns`: its changed rows are those of `new` and
-    `old` that have them. Where all columns are `exact`, a row that is in both has not changed.
+    `old` that have them. Where it is `exact`, a row that is in both has not changed.
     """
 
     relation: str
@@ -182,7 +182,7 @@ def _as_written(exactness: Exactness, changed: frozenset[str]) -> tuple[list[Sta
 
     stages = []
     for item in lifted.stages:
-        if item.relation in exactness.loose or relations_in(item.query) & loose:
+        if item.relation in exactness.loose or relations_in(exactness.written(item)) & loose:
             stages.append(Stage(f"{item.relation}{WRITTEN}", text_of(item)))
             loose.add(item.relation)
     return stages, text_of(lifted.top)
@@ -197,7 +197,7 @@ def _require_free_names(relations: Iterable[str]) -> None:
 def _stage(item: Lifted, context: Context) -> Stage:
     wide = context.exactness.wide(item.query)
     new = sql(read_as(wide, Reading.NEW, context.changed), copy=False)
-    if not relations_in(item.query) & context.changed:
+    if not relations_in(context.exactness.written(item)) & context.changed:
         return Stage(item.relation, new)
     old = sql(read_as(wide, Reading.OLD, context.changed), copy=False)
     found = find_keys(item.query, replace(context, inner=True))
@@ -205,7 +205,9 @@ def _stage(item: Lifted, context: Context) -> Stage:
     if found.columns is None:
         stage = Stage(item.relation, new, old, changed=tuple(found.select(item.columns)))
     else:
-        exact = set(item.columns) <= set(context.exactness.exact_columns(item.query))
+        # A row that is there by a condition which was left out may come and go while the rows that are read stay.
+        steady = context.exactness.rows[item.relation].steady
+        exact = steady and set(item.columns) <= set(context.exactness.exact_columns(item.query))
         keys = tuple(found.select(found.columns))
         stage = Stage(item.relation, new, old, key_columns=found.columns, keys=keys, exact=exact)
         context.key_columns[item.relation] = found.columns

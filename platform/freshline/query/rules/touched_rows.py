@@ -171,8 +171,9 @@ def touched_rows(
     kept = (*steady, *(_at_either(part, changed) for part in exactness.exact_only(timed, select)))
     sources = sources_of(select)
     moved = [index for index, source in enumerate(sources) if isinstance(source, exp.Table) and source.name in changed]
-    inner = _changed_subqueries(select, changed)
-    both = sum(table.name in changed for table in select.find_all(exp.Table)) > 1
+    asked = exactness.asked_by_joins(select)
+    inner = [*_changed_subqueries(select, changed), *_changed_in_joins(asked, changed)]
+    both = sum(table.name in changed for part in (select, *asked) for table in part.find_all(exp.Table)) > 1
     found = [
         Touched(rows.start, rows.joins, laterals, (*rows.where, *kept), both, rows.padded, source=sources[index])
         for index in moved
@@ -183,9 +184,10 @@ def touched_rows(
         crossing = _crossing(timed, select, changed, exactness)
         found.append(replace(everything, where=(*crossing, *steady), both=False))
     for inside in inner:
-        conditions = _seen_by(inside, changed, guards, select, exactness)
+        known = exactness.within_joins() if inside.place == "on" else exactness
+        conditions = _seen_by(inside, changed, guards, select, known)
         if conditions is None:
-            found.append(_decided_by(inside, everything, select, changed, exactness))
+            found.append(_decided_by(inside, everything, select, changed, known))
         else:
             # The row is there before and after, and what the subquery gives for it may be part of its key.
             found += [replace(everything, where=(part, *kept), both=True) for part in conditions]
@@ -291,8 +293,8 @@ def _exists(rows: _Rows, on: exp.Expr) -> exp.Expr:
 class _Inside:
     """A query that reads changed relations, inside an expression.
 
-    `node` is EXISTS or IN around it, or the query itself. `condition` is the whole condition of `place`, WHERE or
-    HAVING, that it is a part of; None in other places.
+    `node` is EXISTS or IN around it, or the query itself. `condition` is the whole condition of `place`, WHERE, HAVING
+    or ON, that it is a part of; None in other places.
     """
 
     node: exp.Expr
@@ -326,6 +328,16 @@ def _changed_subqueries(select: exp.Select, changed: frozenset[str]) -> list[_In
             queries = _queries_at(select, place)
             found += [_Inside(_around(query), place, None) for query in queries if relations_in(query) & changed]
     return found
+
+
+def _changed_in_joins(asked: Sequence[exp.Expr], changed: frozenset[str]) -> list[_Inside]:
+    """The same in conditions that were taken from joins: all rows that may meet are looked at instead."""
+    return [
+        _Inside(_around(query), "on", part)
+        for part in asked
+        for query in own_queries(part)
+        if relations_in(query) & changed
+    ]
 
 
 def _around(query: exp.Query) -> exp.Expr:
@@ -399,7 +411,7 @@ def _decided_by(
         for reading in (Reading.NEW, Reading.OLD)
     )
     differs = exp.EQ(this=exp.Add(this=new, expression=old), expression=one)
-    if inside.place == "where":
+    if inside.place in ("where", "on"):
         return replace(everything, where=(differs, *everything.where), both=False)
     kept = exactness.exact_only((part for part in _conditions(select, "having") if not _reads(part, changed)), select)
     return replace(everything, both=False, group=select.args.get("group"), having=all_of([differs, *kept]))
