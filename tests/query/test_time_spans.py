@@ -63,6 +63,8 @@ QUERIES = {
     f"AND s.fell + INTERVAL 1 HOUR RIGHT JOIN ev e ON {ON} AND x.v = e.v",
     "optional": f"SELECT e.id, e.ts, x.fell AS begun, s.w FROM ev e JOIN seen x ON x.k = e.k LEFT JOIN seen s ON {ON} "
     "AND x.fell <= s.fell AND x.fell >= s.fell",
+    "asked by a join": f"SELECT e.ts, e.id, s.w FROM ev e LEFT JOIN seen s ON {ON} "
+    "AND EXISTS (SELECT 1 FROM ev x WHERE x.k = s.k AND x.v > 1)",
     "itself": "SELECT e.ts, count(s.id) AS n FROM ev e LEFT JOIN ev s ON s.k = e.k "
     "AND s.ts BETWEEN e.ts - INTERVAL 2 HOURS AND e.ts GROUP BY e.ts",
     "hours": "SELECT date_trunc('HOUR', ts) AS begun, max(v) AS g FROM ev GROUP BY date_trunc('HOUR', ts)",

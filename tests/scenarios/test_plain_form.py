@@ -154,8 +154,8 @@ JOINED = {
         "JOIN staff s ON s.id = x.customer"
     ),
     "below groups in a derived table": (
-        "SELECT o.id, x.k FROM orders o JOIN (SELECT s.id AS k FROM staff s JOIN orders y ON y.customer = s.id AND EXISTS "
-        "(SELECT 1 FROM staff z WHERE z.boss = y.customer) LEFT JOIN customer c ON c.id = s.id GROUP BY s.id) x "
+        "SELECT o.id, x.k FROM orders o JOIN (SELECT s.id AS k FROM staff s JOIN orders y ON y.customer = s.id "
+        "AND EXISTS (SELECT 1 FROM staff z WHERE z.boss = y.customer) LEFT JOIN customer c ON c.id = s.id GROUP BY s.id) x "
         "ON x.k = o.customer"
     ),
     "of an inner join beside an outer one": (

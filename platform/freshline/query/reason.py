@@ -46,6 +46,7 @@ CODES: dict[str, str] = {
     "NO_KEY": "no column of the result identifies the rows that a change affects",
     "HIDDEN_AGGREGATE": "the one row is computed from an aggregate that it does not show",
     "TOP_N": "which rows are the first follows from all rows",
+    "RECURSIVE": "how far a change reaches is not known of a query that reads its own rows",
     "INEXACT_KEY": "rows can only be identified by values that may differ when they are computed again",
     "NULLABLE_NOT_IN": "a NULL came into or left the rows that NOT IN reads, which affects every row",
     "REWRITE_MISMATCH": "freshline and Spark read this query differently",

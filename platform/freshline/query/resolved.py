@@ -26,6 +26,7 @@ from freshline.declare.spec import TableSpec
 from freshline.query.functions import WINDOW_BOUNDS, is_session_key, is_time_window, name_of
 from freshline.query.plain_form import check_marks, into_plain_form
 from freshline.query.query import Query
+from freshline.query.reason import Reason
 from freshline.query.tree import (
     DIALECT,
     NotDerivedError,
@@ -379,7 +380,7 @@ class _Lift:
         if clause is None:
             return common
         if clause.args.get("recursive"):
-            raise unsupported("WITH RECURSIVE")
+            raise NotDerivedError(Reason("RECURSIVE"))
         node.set("with_", None)
         known = dict(common)
         for cte in clause.expressions:

@@ -122,7 +122,7 @@ def _select(writer: SparkGenerator, node: exp.Select) -> str:
         if not _is_of_rows(part):
             continue
         name = part.args.get(SHOWN_AS)
-        if isinstance(part, exp.Column) and any(item == part for item in inner.expressions):
+        if isinstance(part, exp.Column) and any(_is_shown(item, part) for item in inner.expressions):
             name = part.name
         if name is None:
             name = f"{_SHOWN}{len(more)}"
@@ -137,6 +137,10 @@ def _select(writer: SparkGenerator, node: exp.Select) -> str:
     shown.set("where", exp.Where(this=condition))
     shown.set("distinct", node.args.get("distinct") and node.args["distinct"].copy())
     return writer.select_sql(shown)
+
+
+def _is_shown(item: exp.Expr, column: exp.Column) -> bool:
+    return item.alias_or_name == column.name and item_expression(item) == column
 
 
 def _is_of_rows(node: exp.Expr) -> bool:

@@ -160,7 +160,7 @@ REFUSALS = {
     "WITH RECURSIVE": (
         "WITH RECURSIVE t AS (SELECT k FROM o UNION ALL SELECT k + 1 AS k FROM t WHERE k < 3) SELECT k FROM t",
         "o",
-        "UNSUPPORTED(WITH RECURSIVE)",
+        "RECURSIVE",
     ),
     "IN of several columns": (
         "SELECT id FROM o WHERE (k, v) IN (SELECT k, id FROM c)",

@@ -116,3 +116,12 @@ def test_all_rows_of_a_window_are_in_reach_of_its_bounds(call, bound, windows):
         near = [(each.astimezone(UTC) - value.astimezone(UTC)) / timedelta(microseconds=1) for each in (start, end)]
         assert reach.least <= near[0] <= near[1] <= reach.greatest + 1
     assert reach.greatest - reach.least <= 2 * (widest / timedelta(microseconds=1)) + 8 * DAY
+
+
+def test_an_input_that_a_condition_of_a_join_asks_is_read_whole():
+    text = (
+        "SELECT e.ts, e.k, s.v FROM ev e LEFT JOIN ev s ON s.k = e.k AND s.ts = e.ts "
+        "AND EXISTS (SELECT 1 FROM ev x WHERE x.k = s.k AND x.v > 1)"
+    )
+
+    assert find_reaches(ResolvedQuery.of(text, SCHEMA, TYPES), "ts") == ()

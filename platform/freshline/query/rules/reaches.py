@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from freshline.query.exactness import read_exactness
+from freshline.query.exactness import Exactness, read_exactness
 from freshline.query.functions import is_aggregate
 from freshline.query.resolved import Lifted, ResolvedQuery
 from freshline.query.rules.frames import Frame, frame_of, windows_in
@@ -86,9 +86,9 @@ def find_reaches(query: ResolvedQuery, column: str) -> tuple[Reach, ...]:
     Inputs of which more is needed are left out. The first is the one that the column comes from.
     """
     try:
-        lifted = read_exactness(query).lifted
-        walk = _Walk({item.relation: item for item in lifted.stages}, column)
-        walk.visit(lifted.top, _Span(column, Scale.TIME, 0, 0), own=True)
+        exactness = read_exactness(query)
+        walk = _Walk(exactness, column)
+        walk.visit(exactness.lifted.top, _Span(column, Scale.TIME, 0, 0), own=True)
     except NotDerivedError:
         return ()
     return tuple(
@@ -102,8 +102,9 @@ def find_reaches(query: ResolvedQuery, column: str) -> tuple[Reach, ...]:
 class _Walk:
     """Follows a column down to the inputs. `found` has None for an input that is needed as a whole."""
 
-    def __init__(self, stages: dict[str, Lifted], key: str) -> None:
-        self.stages = stages
+    def __init__(self, exactness: Exactness, key: str) -> None:
+        self.exactness = exactness
+        self.stages = {item.relation: item for item in exactness.lifted.stages}
         self.key = key
         self.found: dict[str, list[Reach] | None] = {}
         # NULL is a key like any other only while it comes from rows without a time.
@@ -123,7 +124,10 @@ class _Walk:
             return
         select = item.query
         assert isinstance(select, exp.Select)
-        for inside in expression_queries(select):
+        written = self.exactness.written(item)
+        assert isinstance(written, exp.Select)
+        # Those that were taken from joins are read all the same.
+        for inside in expression_queries(written):
             self._whole(relations_in(inside))
         sources = {source.alias_or_name: source.name for source in sources_of(select)}
         expression = items_by_name(select)[span.column]
@@ -169,7 +173,7 @@ class _Walk:
             if relation not in self.stages:
                 self.found[relation] = None
                 continue
-            self._whole(relations_in(self.stages[relation].query))
+            self._whole(relations_in(self.exactness.written(self.stages[relation])))
 
 
 def laterals_of(select: exp.Select) -> Lateral:
