@@ -27,11 +27,13 @@ from freshline.query.functions import AGGREGATES, is_aggregate, name_of
 from freshline.query.reason import Reason
 from freshline.query.resolved import KEPT_TREES, Lifted, LiftedQuery, ResolvedQuery, lift
 from freshline.query.tree import (
+    KINDS,
     NotDerivedError,
     Types,
     all_of,
     conjuncts,
     fragment,
+    is_lateral,
     item_expression,
     kind_of,
     own_queries,
@@ -134,7 +136,7 @@ class Exactness:
         return self._written.get(item.relation, item.query)
 
     def asked_by_joins(self, select: exp.Select) -> tuple[exp.Expr, ...]:
-        """The conditions with queries inside them that were taken from the joins of a SELECT."""
+        """The conditions with queries inside them, and the queries, that were taken from the joins of a SELECT."""
         sources = sources_of(select)
         return tuple(self._asked.get(sources[0].alias_or_name, ())) if sources else ()
 
@@ -263,7 +265,11 @@ class Exactness:
         seen = [start.alias_or_name]
         self._aliases[seen[0]] = self._relation_of(start)
         steady = self._aliases[seen[0]].steady
-        for join in select.args.get("joins") or ():
+        for join in list(select.args.get("joins") or ()):
+            if is_lateral(join.this):
+                self._take_out(join, select, seen[0])
+                steady = False
+                continue
             alias, kind = join.this.alias_or_name, kind_of(join)
             other = self._aliases[alias] = self._relation_of(join.this)
             exact = self._join_by_exact(join, seen[0])
@@ -279,6 +285,25 @@ class Exactness:
         for lateral in select.args.get("laterals") or ():
             steady = self._enter_lateral(lateral) and steady
         return steady
+
+    def _take_out(self, join: exp.Join, select: exp.Select, first: str) -> None:
+        """Take a JOIN LATERAL from the query: what it gives a row is a value that is not exact."""
+        side, kind = str(join.side or "").upper(), str(join.kind or "").upper()
+        plain = KINDS.get((side, kind)) in ("INNER", "LEFT") and not join.args.get("using") and not join.method
+        item = self._relation
+        if not plain or select is not item.query or item.relation or own_queries(join.args.get("on")):
+            raise unsupported(fragment(join.this))
+        self._keep_written()
+        # Its own conditions are asked about later.
+        self._value(join.this.this, EVERYWHERE)
+        self._asked.setdefault(first, []).append(join.this.this)
+        self._aliases[join.this.alias_or_name] = Rows({}, steady=False)
+        select.set("joins", [each for each in select.args["joins"] if each is not join])
+
+    def _keep_written(self) -> None:
+        item = self._relation
+        if item.relation not in self._written:
+            self._written[item.relation] = item.query.copy()
 
     def _enter_lateral(self, lateral: exp.Expr) -> bool:
         """Note what is known of the columns of a LATERAL VIEW; whether it makes the same rows each time."""
@@ -325,9 +350,7 @@ class Exactness:
         if not equal or not all(self._value(part, EVERYWHERE).exact for part in asked):
             raise inexact(join)
         self._asked.setdefault(first, []).extend(asked)
-        item = self._relation
-        if item.relation not in self._written:
-            self._written[item.relation] = item.query.copy()
+        self._keep_written()
         join.set("on", all_of(kept))
         return False
 

@@ -33,6 +33,7 @@ from freshline.query.tree import (
     Types,
     aliases_in,
     fragment,
+    is_lateral,
     own_nodes,
     rename,
     sources_of,
@@ -299,7 +300,7 @@ def _make_unique(tree: exp.Query) -> None:
             continue
         new: dict[str, str] = {}
         for source in sources_of(scope.expression):
-            if isinstance(source, exp.Table | exp.Subquery | exp.Values):
+            if isinstance(source, exp.Table | exp.Subquery | exp.Values) or is_lateral(source):
                 new[source.alias_or_name] = f"freshline_{ALIAS}{number}"
                 number += 1
         for column in list(scope.columns):
@@ -401,6 +402,10 @@ class _Lift:
         return node
 
     def _source(self, source: exp.Expr, common: Mapping[str, Lifted]) -> None:
+        if is_lateral(source):
+            # It looks at the row beside it, as a query inside an expression does.
+            self._expression(source.this, common)
+            return
         if isinstance(source, exp.Values):
             # Constant rows, alone in a query (see `freshline.query.plain_form`).
             return

@@ -224,11 +224,13 @@ def expression_nodes(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def expression_queries(select: exp.Select) -> Iterator[exp.Query]:
-    """The queries inside the expressions of a SELECT (EXISTS, IN, scalar), at any depth."""
+    """The queries inside the expressions of a SELECT (EXISTS, IN, scalar), and those of JOIN LATERAL, at any depth."""
     for root in _expressions(select):
         inside = root.args.get("on") if isinstance(root, exp.Join) else root
         if inside is not None:
             yield from inside.find_all(exp.Query)
+        if isinstance(root, exp.Join) and is_lateral(root.this):
+            yield from root.this.find_all(exp.Query)
 
 
 def _expressions(select: exp.Select) -> Iterator[exp.Expr]:
@@ -254,6 +256,11 @@ def sources_of(select: exp.Select) -> list[exp.Expr]:
     if start is None:
         return []
     return [start.this, *(join.this for join in select.args.get("joins") or ())]
+
+
+def is_lateral(source: exp.Expr) -> bool:
+    """Whether a source in FROM is a query that looks at the rows of those before it."""
+    return isinstance(source, exp.Lateral) and isinstance(source.this, exp.Subquery)
 
 
 def kind_of(join: exp.Join) -> str:

@@ -110,10 +110,30 @@ REFUSALS = {
         "UNSUPPORTED(SESSION_WINDOW(day, '1 day'))",
     ),
     "NATURAL JOIN": ("SELECT o.id FROM o NATURAL JOIN c", "o", "UNSUPPORTED(NATURAL JOIN c)"),
-    "JOIN LATERAL": (
-        "SELECT o.id, x.w FROM o JOIN LATERAL (SELECT max(w) AS w FROM d WHERE d.name = o.day) x",
+    "JOIN LATERAL in a derived table": (
+        "SELECT y.id FROM (SELECT o.id, x.w FROM o JOIN LATERAL (SELECT max(w) AS w FROM d WHERE d.name = o.day) x) y",
         "o",
-        "UNSUPPORTED(LATERAL (SELECT MAX(w) AS w FROM d WHERE name = day) AS x)",
+        "UNSUPPORTED(LATERAL (SELECT MAX(w) AS w FROM d WHERE name = day))",
+    ),
+    "JOIN LATERAL of which alone columns are shown": (
+        "SELECT x.w FROM o JOIN LATERAL (SELECT max(w) AS w FROM d WHERE d.name = o.day) x",
+        "o",
+        "INEXACT_KEY(SELECT w FROM o)",
+    ),
+    "JOIN LATERAL that is the same for every row": (
+        "SELECT o.id, x.w FROM o JOIN LATERAL (SELECT max(w) AS w FROM d) x",
+        "d",
+        "NO_KEY(SELECT MAX(w) AS w FROM d is the same for every row)",
+    ),
+    "JOIN LATERAL of the first rows": (
+        "SELECT o.id, x.w FROM o JOIN LATERAL (SELECT w FROM d WHERE d.name = o.day ORDER BY w LIMIT 2) x",
+        "d",
+        "TOP_N(LIMIT 2)",
+    ),
+    "a join by what JOIN LATERAL gives": (
+        "SELECT o.id FROM o JOIN LATERAL (SELECT w FROM d WHERE d.name = o.day) x LEFT JOIN c ON c.id = x.w",
+        "d",
+        "INEXACT_KEY(LEFT JOIN c ON id = w)",
     ),
     "a join in parentheses": (
         "SELECT o.id FROM (o JOIN c ON o.k = c.k)",

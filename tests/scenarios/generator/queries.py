@@ -63,7 +63,8 @@ class Queries:
     `subqueries`, more rows show one, and many are there or not by one that is the same for every row. With `windows`,
     much of what they read is put into windows first; with `patterns`, much of it is matched. With
     `intervals`, many joins and frames are by an interval of time. With `other_forms`, they read constant rows and
-    columns renamed by an alias, and joins have subqueries. `meanings` are those of all that was drawn so far.
+    columns renamed by an alias, joins have subqueries or are LATERAL, and QUALIFY reads an alias. `meanings` are those
+    of all that was drawn so far.
     """
 
     def __init__(
@@ -351,6 +352,12 @@ class Queries:
         if self.chance(0.08):
             other, more, _ = self._source(relations, deep, aliases[3])
             text, terms, key = f"{text}, {other}", [*terms, *more], None
+        if self.other_forms and deep > 1 and self.chance(0.15):
+            beside = self._scalar(terms, relations, deep, None)
+            if beside is not None:
+                kind = self.random.choice(("JOIN", "LEFT JOIN"))
+                text = f"{text} {kind} LATERAL {beside.text} l(y) ON true"
+                terms, key = [*terms, Term("l.y", beside.kind, True)], None
         arrays = [term for term in terms if term.kind == "array"]
         if arrays and self.chance(0.5):
             outer = self.random.choice(("", "OUTER "))
@@ -869,7 +876,12 @@ class Queries:
         function = self._window(start.terms, partition)
         while function.kind not in ("int", "long"):
             function = self._window(start.terms, partition)
-        qualify = f"{function.text} {self.random.choice(('= 1', '<= 2', '> 1', '<> 1'))}"
+        asked = function.text
+        if self.other_forms and kinds is None and self.chance(0.5):
+            # A name that no input has.
+            text, asked = f"{text}, {asked} AS place", "place"
+            columns = (*columns, Column("place", function.kind))
+        qualify = f"{asked} {self.random.choice(('= 1', '<= 2', '> 1', '<> 1'))}"
         return Query(f"SELECT {text} FROM {start.text}{where} QUALIFY {qualify}", columns)
 
     def _window_over_groups(

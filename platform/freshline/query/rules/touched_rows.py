@@ -331,9 +331,9 @@ def _changed_subqueries(select: exp.Select, changed: frozenset[str]) -> list[_In
 
 
 def _changed_in_joins(asked: Sequence[exp.Expr], changed: frozenset[str]) -> list[_Inside]:
-    """The same in conditions that were taken from joins: all rows that may meet are looked at instead."""
+    """The same in conditions that were taken from joins, and queries: all rows that may meet are looked at instead."""
     return [
-        _Inside(_around(query), "on", part)
+        _Inside(query, "lateral", None) if part is query else _Inside(_around(query), "on", part)
         for part in asked
         for query in own_queries(part)
         if relations_in(query) & changed
