@@ -95,7 +95,7 @@ def test_what_cannot_be_followed_is_full_with_its_reason(declared):
     found = declared("SELECT max(amount) - min(amount) AS m FROM orders")
 
     assert {case.strategy for case in found.cases} == {"full"}
-    assert found.cases[0].reason.code == "NO_KEY"
+    assert found.cases[0].reason.code == "HIDDEN_AGGREGATE"
 
 
 def test_a_forced_delta_join_that_cannot_be_followed_is_refused_with_its_line(declared):

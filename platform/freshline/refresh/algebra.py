@@ -296,13 +296,13 @@ def _decide(
     found = joined.select(op.alias(OP), *columns).where(F.col(OP).isNotNull())
     # A row that goes away, or is open yet, has values that the query never sees.
     stored = F.col(OP).isin(INSERT, UPDATE)
-    every = [
+    with_computed = [
         F.when(stored, F.expr(computed[name.lower()].text)).cast(target.schema[name].dataType).alias(name)
         if name.lower() in computed
         else F.col(quoted(name))
         for name in target.columns
     ]
-    return found.select(OP, *every)
+    return found.select(OP, *with_computed)
 
 
 def _of_none(one: _Counted, values: Mapping[str, _Value], none_left: Column) -> _Value:
