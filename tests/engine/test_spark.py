@@ -303,7 +303,8 @@ def test_names_of_pyspark_are_looked_for_once(spark, monkeypatch):
 
     def count(connection, command):
         asked.append(command)
-        return send(connection, command)
+        answer: str = send(connection, command)
+        return answer
 
     functions.coalesce(functions.col("a"), functions.lit(1))
     monkeypatch.setattr(ClientServerConnection, "send_command", count)
@@ -324,7 +325,8 @@ def test_objects_that_python_let_go_of_leave_the_jvm_without_a_request_for_each(
 
     def counted(connection: ClientServerConnection, command: str) -> str:
         asked.append(command)
-        return send(connection, command)
+        answer: str = send(connection, command)
+        return answer
 
     monkeypatch.setattr(ClientServerConnection, "send_command", counted)
     jvm = spark._jvm
