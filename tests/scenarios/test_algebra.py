@@ -329,6 +329,26 @@ def test_what_only_an_unread_expression_of_with_sees_changes_nothing(lines):
     assert refreshed(lines) == ("ALGEBRAIC(k)", "keys")
 
 
+def test_a_key_may_have_any_name(lab):
+    """What is counted in between had names such as `n`, and a key of that name made each refresh a full one."""
+    names = ("n", "gone", "o", "g", "a0", "n0", "d0", "came_min0", "k0", "net", "x`y", "x.y")
+    columns = ", ".join(f"`{name.replace('`', '``')}` INT" for name in names)
+    listed = columns.replace(" INT", "")
+    lab.source("s", f"{columns}, v INT")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS "
+        f"SELECT {listed}, sum(v) AS s, count(v) AS c, min(v) AS least, count(*) AS r FROM s GROUP BY {listed}"
+    )
+    row = ", ".join(str(number) for number, _ in enumerate(names))
+    lab.sql(f"INSERT INTO s VALUES ({row}, 1), ({row}, NULL)")
+    lab.refresh("t")
+    for change in (f"INSERT INTO s VALUES ({row}, 5)", "DELETE FROM s WHERE v = 1", "DELETE FROM s"):
+        lab.sql(change)
+        outcome = lab.refresh("t")
+        assert (outcome.error, outcome.strategy, outcome.reason[:9]) == (None, "keys", "ALGEBRAIC")
+        assert lab.diff("t") == []
+
+
 WITH_KEYS_ALONE = ("SELECT k FROM s GROUP BY k", "SELECT k, v, upper(k) AS u FROM s GROUP BY k, v")
 
 

@@ -36,6 +36,11 @@ from freshline.refresh.materialize import materialize_once
 from freshline.refresh.read_only import read_only
 
 UNSURE = "?"
+# Columns of groups, beside keys under the names that a user gave them: rows that came less those that went, rows that
+# went, what a sum changes by, the best that came or went, and the stored row.
+_ROWS, _GONE, _CHANGE, _CAME, _WENT, _OLD = (
+    f"_freshline_{name}" for name in ("rows", "gone", "change", "came", "went", "old")
+)
 EXTREMES = (AggregateKind.LEAST, AggregateKind.GREATEST)
 ORDERED = (IntegralType, DecimalType, StringType, DateType, TimestampType, TimestampNTZType, BooleanType)
 # A decimal average has four digits more than what it averages, so the sum follows from it and the count exactly while
@@ -191,20 +196,20 @@ def _groups(changed: DataFrame, algebra: Algebra, target: DataFrame, names: Mapp
     keys = [f"k{number}" for number in range(len(algebra.keys))]
     sign = F.col(SIGN)
     kinds = changed.schema
-    parts = [F.sum(sign).alias("n"), F.count_if(sign < 0).alias("gone")]
+    parts = [F.sum(sign).alias(_ROWS), F.count_if(sign < 0).alias(_GONE)]
     for number in sorted({one.argument for one in algebra.aggregates if one.argument is not None}):
         argument = F.col(f"a{number}")
-        parts.append(F.coalesce(F.sum(F.when(argument.isNotNull(), sign)), F.lit(0)).alias(f"n{number}"))
-        parts.append(F.count_if((sign < 0) & argument.isNotNull()).alias(f"gone{number}"))
+        parts.append(F.coalesce(F.sum(F.when(argument.isNotNull(), sign)), F.lit(0)).alias(f"{_ROWS}{number}"))
+        parts.append(F.count_if((sign < 0) & argument.isNotNull()).alias(f"{_GONE}{number}"))
         if isinstance(kinds[f"a{number}"].dataType, IntegralType | DecimalType):
             value = argument.cast("long") if isinstance(kinds[f"a{number}"].dataType, IntegralType) else argument
-            parts.append(F.sum(F.when(sign > 0, value).otherwise(-value)).alias(f"d{number}"))
+            parts.append(F.sum(F.when(sign > 0, value).otherwise(-value)).alias(f"{_CHANGE}{number}"))
     rows = changed
     extremes = [one for one in algebra.aggregates if one.kind in EXTREMES]
     groups = rows.groupBy(*keys).agg(*parts)
     if not keys:
         # Of no rows there is a group too.
-        groups = groups.where(F.col("n").isNotNull())
+        groups = groups.where(F.col(_ROWS).isNotNull())
     if extremes:
         # A value that came and went within the range never was in the new rows: only net changes count here.
         arguments = [f"a{number}" for number in sorted({one.argument for one in extremes if one.argument is not None})]
@@ -214,8 +219,8 @@ def _groups(changed: DataFrame, algebra: Algebra, target: DataFrame, names: Mapp
         for mark, one in {f"{one.kind.value}{one.argument}": one for one in extremes}.items():
             choose = F.min if one.kind is AggregateKind.LEAST else F.max
             value = F.col(f"a{one.argument}")
-            ends.append(choose(F.when(F.col("net") > 0, value)).alias(f"came_{mark}"))
-            ends.append(choose(F.when(F.col("net") < 0, value)).alias(f"went_{mark}"))
+            ends.append(choose(F.when(F.col("net") > 0, value)).alias(f"{_CAME}{mark}"))
+            ends.append(choose(F.when(F.col("net") < 0, value)).alias(f"{_WENT}{mark}"))
         named = net.groupBy(*[F.col(key).alias(f"e_{key}") for key in keys]).agg(*ends)
         condition = _all([F.col(key).eqNullSafe(F.col(f"e_{key}")) for key in keys])
         groups = groups.join(named, condition, "left").drop(*[f"e_{key}" for key in keys])
@@ -227,10 +232,10 @@ def _groups(changed: DataFrame, algebra: Algebra, target: DataFrame, names: Mapp
 
 
 def _with_stored(groups: DataFrame, keys: Keys | None, target: DataFrame, names: list[str]) -> DataFrame:
-    """Each group beside the stored row, as the struct `o`, NULL where there is none."""
+    """Each group beside the stored row, as the struct _OLD, NULL where there is none."""
     stored = target if keys is None else keys.restrict(target)
-    old = stored.select(F.struct(*[F.col(quoted(name)) for name in target.columns]).alias("o"))
-    condition = _all([F.col(f"g.{quoted(name)}").eqNullSafe(F.col(f"o.{quoted(name)}")) for name in names])
+    old = stored.select(F.struct(*[F.col(quoted(name)) for name in target.columns]).alias(_OLD))
+    condition = _all([F.col(f"g.{quoted(name)}").eqNullSafe(F.col(f"{_OLD}.{quoted(name)}")) for name in names])
     return groups.alias("g").join(F.broadcast(old), condition, "left")
 
 
@@ -256,7 +261,7 @@ def _decide(
     rows: StructType,
 ) -> DataFrame:
     """OP (UNSURE where the group is to be computed again) and the table's columns, of rows that change."""
-    there = F.col("o").isNotNull()
+    there = F.col(_OLD).isNotNull()
     values = {one.aggregate.column: _value(one, names, target.schema, rows) for one in counted}
     every = algebra.of_kind(AggregateKind.COUNT_ROWS)
     if not algebra.keys:
@@ -270,14 +275,14 @@ def _decide(
         known, stays = left >= 0, left > 0
     else:
         shown = reduce(lambda a, b: a | b, [value.shows_rows for value in values.values()])
-        none_before = F.when(there, F.lit(None)).otherwise(F.col("n") > 0)
+        none_before = F.when(there, F.lit(None)).otherwise(F.col(_ROWS) > 0)
         # Nothing went away, or something is surely left; a group that was not there has the rows that came.
-        stays = F.coalesce(none_before, (F.col("gone") == 0) | shown)
-        known = F.when(there, stays).otherwise(F.col("n") >= 0)
+        stays = F.coalesce(none_before, (F.col(_GONE) == 0) | shown)
+        known = F.when(there, stays).otherwise(F.col(_ROWS) >= 0)
     sure = reduce(lambda a, b: a & b, [value.sure for value in values.values()])
     differs = reduce(
         lambda a, b: a | b,
-        [~value.value.eqNullSafe(F.col(f"o.{quoted(names[column])}")) for column, value in values.items()],
+        [~value.value.eqNullSafe(F.col(f"{_OLD}.{quoted(names[column])}")) for column, value in values.items()],
     )
     op = (
         F.when(~known | (stays & ~sure), F.lit(UNSURE))
@@ -314,19 +319,19 @@ def _of_none(one: _Counted, values: Mapping[str, _Value], none_left: Column) -> 
 
 def _value(one: _Counted, names: Mapping[str, str], stored: StructType, rows: StructType) -> _Value:
     aggregate = one.aggregate
-    old = F.col(f"o.{quoted(names[aggregate.column])}")
+    old = F.col(f"{_OLD}.{quoted(names[aggregate.column])}")
     if aggregate.kind is AggregateKind.COUNT_ROWS:
-        value = F.coalesce(old, F.lit(0)) + F.col("n")
+        value = F.coalesce(old, F.lit(0)) + F.col(_ROWS)
         return _Value(value, value >= 0, value > 0)
     number = aggregate.argument
-    came, gone = F.col(f"n{number}"), F.col(f"gone{number}")
+    came, gone = F.col(f"{_ROWS}{number}"), F.col(f"{_GONE}{number}")
     if aggregate.kind is AggregateKind.COUNT:
         value = F.coalesce(old, F.lit(0)) + came
         return _Value(value, value >= 0, value > 0)
     if aggregate.kind in EXTREMES:
         return _extreme(aggregate, old)
     kind = stored[names[aggregate.column]].dataType
-    change = F.coalesce(F.col(f"d{number}"), F.lit(0).cast(_sum_type(rows[f"a{number}"].dataType)))
+    change = F.coalesce(F.col(f"{_CHANGE}{number}"), F.lit(0).cast(_sum_type(rows[f"a{number}"].dataType)))
     if aggregate.kind is AggregateKind.SUM:
         whole = (F.coalesce(old, F.lit(0).cast(kind)) + change).cast(kind)
         left = None if one.rows is None else _count(one.rows, names, came)
@@ -337,11 +342,11 @@ def _value(one: _Counted, names: Mapping[str, str], stored: StructType, rows: St
         sure = F.when(old.isNull(), came >= 0).otherwise((gone == 0) | (whole != 0))
         return _Value(value, sure, F.coalesce(sure & (value != 0), F.lit(False)))
     assert one.rows is not None
-    before = F.coalesce(F.col(f"o.{quoted(names[one.rows.column])}"), F.lit(0))
+    before = F.coalesce(F.col(f"{_OLD}.{quoted(names[one.rows.column])}"), F.lit(0))
     left = _count(one.rows, names, came)
     argument = rows[f"a{number}"].dataType
     if one.sum is not None:
-        total, exact = F.col(f"o.{quoted(names[one.sum.column])}"), F.lit(True)
+        total, exact = F.col(f"{_OLD}.{quoted(names[one.sum.column])}"), F.lit(True)
     elif isinstance(argument, DecimalType):
         total = F.round(old * before.cast("decimal(5,0)"), argument.scale).cast(change_type(argument))
         total, exact = F.when(before < MOST_AVERAGED, total), (before < MOST_AVERAGED)
@@ -363,7 +368,7 @@ def _extreme(aggregate: Aggregate, old: Column) -> _Value:
     """A least (greatest) value: the old one, unless it may have gone and nothing as good came."""
     least = aggregate.kind is AggregateKind.LEAST
     mark = f"{aggregate.kind.value}{aggregate.argument}"
-    came, went = F.col(f"came_{mark}"), F.col(f"went_{mark}")
+    came, went = F.col(f"{_CAME}{mark}"), F.col(f"{_WENT}{mark}")
     reached = F.coalesce(went <= old if least else went >= old, went.isNotNull())
     better = F.coalesce(came <= old if least else came >= old, F.lit(False))
     value = F.least(old, came) if least else F.greatest(old, came)
@@ -374,8 +379,8 @@ def _extreme(aggregate: Aggregate, old: Column) -> _Value:
 
 def _count(rows: Aggregate, names: Mapping[str, str], came: Column) -> Column:
     """How many rows are left, by the stored count and those that came."""
-    more = F.col("n") if rows.kind is AggregateKind.COUNT_ROWS else came
-    return F.coalesce(F.col(f"o.{quoted(names[rows.column])}"), F.lit(0)) + more
+    more = F.col(_ROWS) if rows.kind is AggregateKind.COUNT_ROWS else came
+    return F.coalesce(F.col(f"{_OLD}.{quoted(names[rows.column])}"), F.lit(0)) + more
 
 
 def change_type(argument: DecimalType) -> DecimalType:
