@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from random import Random
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import functions as F
 
 from freshline.commit.delta_log import newest_version
 from freshline.commit.write import (
     append_rows,
+    apply_changes,
     create_table,
     fenced_session,
     merge_rows,
@@ -19,7 +23,9 @@ from freshline.commit.write import (
 from freshline.declare.names import TableName
 from freshline.errors import FencedError
 from freshline.plan.receipt import Receipt
+from freshline.refresh.literal import quoted
 from tests.delta_log import receipt_of
+from tests.lanes import few_or_many
 
 
 @pytest.fixture
@@ -128,3 +134,50 @@ def test_the_confs_of_a_fenced_session_are_taken_back_when_the_statement_fails(s
     assert seen == [str(receipt(1).transaction_version)]
     assert session.conf.get("spark.databricks.delta.write.txnVersion", None) is None
     assert session.conf.get("spark.databricks.delta.commitInfo.userMetadata", None) is None
+
+
+@pytest.mark.parametrize("seed", few_or_many(1, 10))
+def test_a_table_with_a_backtick_in_a_name_has_the_rows_that_a_merge_gives(spark, tmp_path, seed):
+    """Delta's MERGE refuses such a table; the same changes are merged into one with plain names."""
+    random = Random(seed)
+    plain, odd = "k INT, v INT, w STRING", "`k``` INT, `v``w` INT, `w.``x` STRING"
+    for name, columns in (("plain", plain), ("odd", odd)):
+        create_table(spark, tmp_path / name, spark.createDataFrame([], columns).schema, history_seconds=86400)
+    tables = [(tmp_path / "plain", plain, ("k", "v", "w")), (tmp_path / "odd", odd, ("k`", "v`w", "w.`x"))]
+    stored = set()
+
+    def key():
+        return random.choice([None, *range(6)])
+
+    for seq in (1, 5):
+        there = {row[0] for row in stored}
+        found = dict.fromkeys(key() for _ in range(5))
+        ops = [
+            (random.choice("UD") if one in there else "I", one, random.randrange(9), random.choice(["a", None]))
+            for one in found
+        ]
+        bag = [(random.choice("DI"), key(), random.randrange(9), "b") for _ in range(4)]
+        news = [(one, random.randrange(9), "m", random.random() < 0.3) for one in random.sample(range(8), 4)]
+        for path, columns, (k, v, _) in tables:
+            changes = spark.createDataFrame(ops, f"op STRING, {columns}")
+            apply_changes(spark, changes, path, receipt(seq), op="op", keys=[k], unique=True, near=None)
+            changes = spark.createDataFrame(bag, f"op STRING, {columns}")
+            apply_changes(spark, changes, path, receipt(seq + 1), op="op", keys=[k], unique=False, near=None)
+            # A merge finds a row by its key, of which there is one.
+            every = spark.read.format("delta").load(str(path)).where(f"{quoted(k)} IS NOT NULL").toDF("k", "v", "w")
+            once = spark.createDataFrame(every.groupBy("k").agg(F.min("v"), F.min("w")).collect(), columns)
+            overwrite_table(once, path, receipt(seq + 2))
+            merge_rows(
+                spark,
+                spark.createDataFrame(news, f"{columns}, gone BOOLEAN"),
+                path,
+                receipt(seq + 3),
+                keys=[k],
+                columns=[k, v],
+                update_when=f"s.{quoted(v)} >= t.{quoted(v)}",
+                delete="gone",
+            )
+        read = [spark.read.format("delta").load(str(path)) for path, *_ in tables]
+        rows = [Counter(tuple(row) for row in each.collect()) for each in read]
+        assert rows[0] == rows[1]
+        stored = set(rows[0])

@@ -349,6 +349,22 @@ def test_a_key_may_have_any_name(lab):
         assert lab.diff("t") == []
 
 
+def test_the_one_row_of_all_may_have_columns_of_any_name(lab):
+    """Delta's MERGE, which replaces this row, does not double a backtick."""
+    lab.source("s", "v INT")
+    lab.sql("INSERT INTO s VALUES (1), (2)")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS "
+        "SELECT count(*) AS `a``b`, sum(v) AS `c.d`, sum(v) / count(*) AS `e``` FROM s"
+    )
+    lab.refresh("t")
+    for change in ("INSERT INTO s VALUES (9)", "DELETE FROM s"):
+        lab.sql(change)
+        outcome = lab.refresh("t")
+        assert (outcome.error, outcome.strategy) == (None, "keys")
+        assert lab.diff("t") == []
+
+
 WITH_KEYS_ALONE = ("SELECT k FROM s GROUP BY k", "SELECT k, v, upper(k) AS u FROM s GROUP BY k, v")
 
 

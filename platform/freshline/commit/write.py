@@ -12,13 +12,15 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from pathlib import Path
 
 import pyarrow as pa
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
@@ -55,6 +57,7 @@ WRITE_CONFS = (
 
 # The key whose rows a change takes away; NULL for one that finds no row.
 _FOUND_BY = "_freshline_found_by"
+_IS_STORED, _IS_NEW = "_freshline_is_stored", "_freshline_is_new"
 
 
 @dataclass(frozen=True)
@@ -203,6 +206,9 @@ def merge_rows(
     never. `delete` names the boolean column of the new rows that says that the key goes away. The session must
     be used by nothing else: the fence is in its confs.
     """
+    if _is_refused_by_merge(path):
+        _overwrite_merged(spark, rows, path, receipt, keys=keys, columns=columns, touched=update_when, delete=delete)
+        return
     rows.createOrReplaceTempView("freshline_merge_source")
     on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
     clauses = []
@@ -246,6 +252,9 @@ def apply_changes(
     table = None if count is None else open_small(path, found_by=keys, rows=count)
     if table is not None and change_small(table, changes.toArrow(), receipt, op=op, keys=keys, unique=unique):
         return
+    if _is_refused_by_merge(path):
+        _overwrite_changed(spark, changes, path, receipt, op=op, keys=keys, unique=unique)
+        return
     columns = [name for name in changes.columns if name != op]
     if unique:
         on = [f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys]
@@ -274,6 +283,69 @@ def apply_changes(
             spark.sql(statement)
     finally:
         spark.catalog.dropTempView("freshline_changes")
+
+
+def _is_refused_by_merge(path: Path) -> bool:
+    """Whether Delta 4.4 cannot MERGE into a table: for the change feed it writes a name without doubling a backtick."""
+    return any("`" in field.name for field in stored_schema(path).fields)
+
+
+def _overwrite_merged(
+    spark: SparkSession,
+    rows: DataFrame,
+    path: Path,
+    receipt: Receipt,
+    *,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    touched: str | None,
+    delete: str | None,
+) -> None:
+    """As `merge_rows`, by writing the whole table anew."""
+    stored = spark.read.format("delta").load(str(path))
+    old = stored.withColumn(_IS_STORED, F.lit(True)).alias("t")
+    new = rows.withColumn(_IS_NEW, F.lit(True)).alias("s")
+    on = [F.col(f"t.{quoted(key)}") == F.col(f"s.{quoted(key)}") for key in keys]
+    condition = "false" if touched is None else f"coalesce({touched}, false)"
+    takes_new = F.coalesce(_IS_NEW, F.lit(False)) & (F.col(_IS_STORED).isNull() | F.expr(condition))
+    given = {name.lower() for name in columns}
+    merged = old.join(new, on, "full_outer")
+    if delete is not None:
+        merged = merged.where(~(takes_new & F.coalesce(F.col(f"s.{delete}"), F.lit(False))))
+
+    def column(name: str) -> Column:
+        old_value = F.col(f"t.{quoted(name)}")
+        if name.lower() not in given:
+            return old_value.alias(name)
+        return F.when(takes_new, F.col(f"s.{quoted(name)}")).otherwise(old_value).alias(name)
+
+    _overwrite(merged.select(*[column(name) for name in stored.columns]), path, receipt)
+
+
+def _overwrite_changed(
+    spark: SparkSession,
+    changes: DataFrame,
+    path: Path,
+    receipt: Receipt,
+    *,
+    op: str,
+    keys: Sequence[str],
+    unique: bool,
+) -> None:
+    """As `apply_changes`, by writing the whole table anew."""
+    stored = spark.read.format("delta").load(str(path))
+    gone = changes.where(F.col(op).isin("D", "U") if unique else F.col(op) == "D")
+    named = gone.select(*[F.col(quoted(key)).alias(f"_freshline_k{number}") for number, key in enumerate(keys)])
+    found = [F.col(quoted(key)).eqNullSafe(F.col(f"_freshline_k{number}")) for number, key in enumerate(keys)]
+    came = changes.where(F.col(op).isin("I", "U"))
+    columns = [F.col(quoted(name)) for name in stored.columns]
+    left = stored.join(named, reduce(and_, found, F.lit(True)), "left_anti")
+    _overwrite(left.select(*columns).unionAll(came.select(*columns)), path, receipt)
+
+
+def _overwrite(rows: DataFrame, path: Path, receipt: Receipt) -> None:
+    # This form of it leaves partitions and clustering as they are.
+    _fenced(rows, path, receipt).mode("overwrite").option("replaceWhere", "true").save(str(path))
 
 
 def restore_version(spark: Callable[[], SparkSession], path: Path, version: int, receipt: Receipt) -> None:
