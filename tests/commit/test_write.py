@@ -144,7 +144,7 @@ def test_a_table_with_a_backtick_in_a_name_has_the_rows_that_a_merge_gives(spark
     for name, columns in (("plain", plain), ("odd", odd)):
         create_table(spark, tmp_path / name, spark.createDataFrame([], columns).schema, history_seconds=86400)
     tables = [(tmp_path / "plain", plain, ("k", "v", "w")), (tmp_path / "odd", odd, ("k`", "v`w", "w.`x"))]
-    stored = set()
+    stored: set[tuple[object, ...]] = set()
 
     def key():
         return random.choice([None, *range(6)])
