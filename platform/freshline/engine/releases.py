@@ -1,7 +1,7 @@
 """Objects of the JVM that Python has let go of, released many at a time.
 
-py4j tells the JVM of each by a request of its own, and waits for the answer. That were two fifths of the requests of a
-refresh: some 3,400 of six refreshes, of a tenth of a CPU-millisecond each. Here those of a moment go in one message.
+py4j tells the JVM of each by a request of its own, and waits for the answer. Those were two fifths of the requests of a
+refresh, some 3,400 of six refreshes. Here those of a moment go in one message.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 from py4j import protocol
@@ -46,26 +46,30 @@ class Releases:
         while True:
             found = [self._released.get()]
             time.sleep(GATHER_SECONDS)
-            try:
-                while len(found) < MOST_AT_ONCE:
-                    found.append(self._released.get_nowait())
-            except Empty:
-                pass
+            # All that is there, so that nothing piles up, however fast it comes.
+            while not self._released.empty():
+                found.append(self._released.get())
             if SHUTDOWN_FINALIZER_WORKER in found:
                 return
-            self._release([target for _, target in found if target not in _NEVER_RELEASED])
+            targets = [target for _, target in found if target not in _NEVER_RELEASED]
+            for begin in range(0, len(targets), MOST_AT_ONCE):
+                self._release(targets[begin : begin + MOST_AT_ONCE])
 
     def _release(self, targets: Sequence[str]) -> None:
         begin = protocol.MEMORY_COMMAND_NAME + protocol.MEMORY_DEL_SUBCOMMAND_NAME
         message = "".join(f"{begin}{target}\n{protocol.END_COMMAND_PART}" for target in targets)
         try:
-            connection = self._connection = self._client._get_connection()
-            connection.socket.sendall(message.encode())
+            self._connection = self._client._get_connection()
+            socket, stream = self._connection.socket, self._connection.stream
+            if socket is None:
+                raise ConnectionResetError("the gateway is being shut down")
+            socket.sendall(message.encode())
             for _ in targets:
-                if not connection.stream.readline():
+                if not stream.readline():
                     raise ConnectionResetError("the JVM has ended")
-        except (OSError, Py4JError) as error:
-            # Without a JVM there is nothing to release; calls from other threads say so.
+        except (OSError, ValueError, Py4JError) as error:
+            # Without a JVM there is nothing to release; calls from other threads say so. A stream that the shutdown has
+            # closed is a ValueError.
             LOG.debug("objects of the JVM are not released: %s", error)
 
 
