@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from freshline.commit import write as commit
 from freshline.commit.delta_log import Commit, Newest, newest_version, position_of, read_commit, read_newest
+from freshline.commit.write import Committed
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 
@@ -56,3 +58,8 @@ def without_rows(path: Path) -> Iterator[None]:
     finally:
         for file in files:
             file.with_suffix(".away").rename(file)
+
+
+def write_and_read_back(write: Callable[[], None], path: Path, receipt: Receipt) -> Committed | None:
+    """Write to a table that stays at its path, and find the commit."""
+    return commit.write_and_read_back(write, path, receipt, lambda: None)

@@ -338,9 +338,12 @@ class World:
                 self._moved = True
                 own.rename(other)
                 return
-            # Whoever had a file open there may have made the folder again; a commit would be a second history.
-            if made := list(own.rglob("_delta_log/*.json")):
-                self.complain(f"tables were written where the project had been: {made[:3]}")
+            # Whoever had a file open there may have made the folder again. A first commit would be a second history.
+            # One that was on its way may stand there without its table; if it were believed, rows would be missing.
+            made = Counter(file.parent for file in own.rglob("_delta_log/*.json"))
+            anew = [str(log) for log, commits in made.items() if commits > 1 or (log / f"{0:020}.json").exists()]
+            if anew:
+                self.complain(f"tables were written where the project had been: {anew[:3]}")
             shutil.rmtree(own, ignore_errors=True)
             other.rename(own)
 

@@ -20,11 +20,10 @@ from freshline.commit.write import (
     create_table,
     insert_new_keys,
     overwrite_table,
-    write_and_read_back,
 )
 from freshline.errors import FencedError
 from tests.commit.test_write import receipt
-from tests.delta_log import commit_of, version_of
+from tests.delta_log import commit_of, version_of, write_and_read_back
 from tests.lanes import long_but
 
 COLUMNS = (

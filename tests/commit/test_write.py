@@ -18,13 +18,12 @@ from freshline.commit.write import (
     merge_rows,
     overwrite_table,
     replace_partitions,
-    write_and_read_back,
 )
 from freshline.declare.names import TableName
 from freshline.errors import FencedError
 from freshline.plan.receipt import Receipt
 from freshline.refresh.literal import quoted
-from tests.delta_log import receipt_of
+from tests.delta_log import receipt_of, write_and_read_back
 from tests.lanes import few_or_many
 
 

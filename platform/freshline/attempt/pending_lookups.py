@@ -159,7 +159,9 @@ def _commit(runtime: Runtime, spark: SparkSession, spec: TableSpec, rows: DataFr
         rows_out=count,
         attempt=uuid4().hex,
     )
-    committed = write_and_read_back(lambda: overwrite_table(rows, path, receipt), path, receipt)
+    committed = write_and_read_back(
+        lambda: overwrite_table(rows, path, receipt), path, receipt, runtime.require_warehouse
+    )
     if committed is None:
         raise FencedError("another refresh parked rows of this table meanwhile. Ask again.", where=str(spec.name))
     return committed.version

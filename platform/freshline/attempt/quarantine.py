@@ -85,7 +85,11 @@ def commit_quarantine(
     side = replace(
         receipt, positions={}, rows_out=receipt.rejected, rejected=0, violations={}, planned=None, event_time=None
     )
-    if write_and_read_back(lambda: append_rows(rows, path, side, count=count), path, side) is None:
+
+    def write() -> None:
+        append_rows(rows, path, side, count=count)
+
+    if write_and_read_back(write, path, side, runtime.require_warehouse) is None:
         raise FencedError(
             "another writer's rows came to the quarantine table meanwhile. Ask again.", where=str(spec.name)
         )
@@ -108,7 +112,7 @@ def mark_retried(
             merge = table.merge(records.select(SEQ, FILE, RECORD).alias("found"), same)
             merge.whenMatchedUpdate(set={RETRIED_IN: F.lit(receipt.seq).cast("bigint")}).execute()
 
-    if write_and_read_back(write, path, side) is None:
+    if write_and_read_back(write, path, side, runtime.require_warehouse) is None:
         raise FencedError(
             "another writer's rows came to the quarantine table meanwhile. Ask again.", where=str(spec.name)
         )

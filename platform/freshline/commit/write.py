@@ -407,11 +407,13 @@ def fenced_session(spark: SparkSession, path: Path, receipt: Receipt) -> Iterato
             spark.conf.unset(conf)
 
 
-def write_and_read_back(write: Callable[[], None], path: Path, receipt: Receipt) -> Committed | None:
+def write_and_read_back(
+    write: Callable[[], None], path: Path, receipt: Receipt, require_warehouse: Callable[[], None]
+) -> Committed | None:
     """Run the write and find its commit.
 
     None means that another writer's commit stands where this one was planned; plan again. Raises FencedError when that
-    writer has a higher epoch.
+    writer has a higher epoch, and what `require_warehouse` raises where the tables are not at their path any more.
     """
     before = newest_version(path)
     known = None if before is None or receipt.maintenance else read_newest(path)
@@ -420,9 +422,14 @@ def write_and_read_back(write: Callable[[], None], path: Path, receipt: Receipt)
         return None
     try:
         write()
-    except (PySparkException, Py4JJavaError) as error:
-        if "ConcurrentTransactionException" not in str(error) and "DELTA_CONCURRENT" not in str(error):
+    except Exception as error:
+        if not _is_overtaken(error):
+            # What the write says of files that are missing helps nobody where all of them are somewhere else.
+            require_warehouse()
             raise
+    # delta-rs makes folders that are missing. Where the warehouse was moved while it wrote, the commit stands at the old
+    # path, without the table. Asked before it is read: what is found afterwards is in the folder that is held.
+    require_warehouse()
     committed = read_back(path, receipt, since=-1 if before is None else before)
     if committed is not None:
         return committed
@@ -436,6 +443,12 @@ def write_and_read_back(write: Callable[[], None], path: Path, receipt: Receipt)
             _require_epoch(found, receipt)
             break
     return None
+
+
+def _is_overtaken(error: Exception) -> bool:
+    """Whether Spark did not commit because another writer did; read back, that tells who."""
+    text = str(error) if isinstance(error, (PySparkException, Py4JJavaError)) else ""
+    return "ConcurrentTransactionException" in text or "DELTA_CONCURRENT" in text
 
 
 def _is_after(known: Newest, receipt: Receipt) -> bool:

@@ -261,7 +261,9 @@ def _pass_time(
         )
         cancellation.check()
         runtime.failpoint("log-before-commit")
-        committed = write_and_read_back(lambda: carry_receipt(lambda: spark, path, empty), path, empty)
+        committed = write_and_read_back(
+            lambda: carry_receipt(lambda: spark, path, empty), path, empty, runtime.require_warehouse
+        )
         runtime.failpoint("log-after-commit")
     if committed is None:
         raise _fenced(spec)
@@ -660,7 +662,7 @@ def commit_log(
         append_rows(rows, batch.path, receipt, count=count)
 
     with runtime.stage("commit"):
-        committed = write_and_read_back(write, batch.path, receipt)
+        committed = write_and_read_back(write, batch.path, receipt, runtime.require_warehouse)
     runtime.failpoint("log-after-commit")
     if committed is None:
         raise _fenced(batch.spec)

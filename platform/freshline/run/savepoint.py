@@ -479,6 +479,7 @@ class _Step:
         self._require_committed(path, receipt, before)
 
     def _require_committed(self, path: Path, receipt: Receipt, before: int) -> None:
+        self.runtime.require_warehouse()
         if read_back(path, receipt, since=before) is None:
             raise FencedError(
                 f"another writer wrote to {path.name} while it was brought back. Ask again.", where=str(receipt.table)

@@ -174,7 +174,7 @@ def _commit(attempt: Attempt, work: Work, receipt: Receipt) -> Committed | None:
         attempt.runtime.failpoint("table-writing")
         write_rows(receipt)
 
-    committed = write_and_read_back(write, attempt.path, receipt)
+    committed = write_and_read_back(write, attempt.path, receipt, attempt.runtime.require_warehouse)
     attempt.runtime.failpoint("table-after-commit")
     return committed
 

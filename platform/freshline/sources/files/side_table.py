@@ -59,7 +59,11 @@ def flush_names(
         [(previous.seq, mark.path, mark.size, mark.modified_ns) for mark in position.recent], SCHEMA
     )
     receipt = side_receipt(spec, host.epoch, number, previous.mode, "files read", host.clock())
-    if write_and_read_back(lambda: append_rows(rows, path, receipt, count=len(position.recent)), path, receipt) is None:
+
+    def write() -> None:
+        append_rows(rows, path, receipt, count=len(position.recent))
+
+    if write_and_read_back(write, path, receipt, host.require_warehouse) is None:
         raise FencedError("another batch noted its files meanwhile. Ask again.", where=str(spec.name))
     host.failpoint("log-after-flush")
     return flushed
