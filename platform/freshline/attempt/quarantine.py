@@ -166,7 +166,7 @@ def keep_rejected(
         F.lit(runtime.clock()).alias("quarantined_at"),
         *[_from_place(each).alias(name) for name, each in own.items()],
     )
-    if records.limit(1).count() == 0:
+    if not records.select(F.lit(1)).take(1):
         return 0
     errors = [f"{each}({spec.name})" for each in ("NULL_KEY", *spec.merge.rejections)]
     return _commit_rejected(runtime, spark, log, records, errors, pinned.position.seq or 0, mode)

@@ -46,6 +46,7 @@ from freshline.commit.small import (
 )
 from freshline.errors import FencedError
 from freshline.plan.receipt import Receipt
+from freshline.refresh.arrow_rows import ArrowRows
 from freshline.refresh.literal import quoted
 
 WRITE_CONFS = (
@@ -116,13 +117,13 @@ def _properties(history_seconds: int, statistics_on: Sequence[str] | None) -> di
 
 
 def append_rows(
-    rows: DataFrame, path: Path, receipt: Receipt, *, merge_schema: bool = False, count: int | None = None
+    rows: DataFrame | ArrowRows, path: Path, receipt: Receipt, *, merge_schema: bool = False, count: int | None = None
 ) -> None:
     """Add rows; `count` is how many, where they are computed already and cheap to read again."""
     table = None if count is None else open_small(path, rows=count)
-    if table is not None and append_small(table, rows.toArrow(), receipt):
+    if table is not None and append_small(table, _in_arrow(rows), receipt):
         return
-    writer = _fenced(rows, path, receipt).mode("append")
+    writer = _fenced(_in_spark(rows), path, receipt).mode("append")
     if merge_schema:
         writer = writer.option("mergeSchema", "true")
     writer.save(str(path))
@@ -231,7 +232,7 @@ def merge_rows(
 
 def apply_changes(
     spark: SparkSession,
-    changes: DataFrame,
+    changes: DataFrame | ArrowRows,
     path: Path,
     receipt: Receipt,
     *,
@@ -250,8 +251,9 @@ def apply_changes(
     used by nothing else: the fence is in its confs.
     """
     table = None if count is None else open_small(path, found_by=keys, rows=count)
-    if table is not None and change_small(table, changes.toArrow(), receipt, op=op, keys=keys, unique=unique):
+    if table is not None and change_small(table, _in_arrow(changes), receipt, op=op, keys=keys, unique=unique):
         return
+    changes = _in_spark(changes)
     if _is_refused_by_merge(path):
         _overwrite_changed(spark, changes, path, receipt, op=op, keys=keys, unique=unique)
         return
@@ -385,6 +387,14 @@ def carry_receipt(spark: Callable[[], SparkSession], path: Path, receipt: Receip
     append_rows(session.createDataFrame([], stored_schema(path)), path, receipt)
 
 
+def _in_arrow(rows: DataFrame | ArrowRows) -> pa.Table:
+    return rows.table if isinstance(rows, ArrowRows) else rows.toArrow()
+
+
+def _in_spark(rows: DataFrame | ArrowRows) -> DataFrame:
+    return rows.frame() if isinstance(rows, ArrowRows) else rows
+
+
 def _fenced(rows: DataFrame, path: Path, receipt: Receipt) -> DataFrameWriter:
     return (
         rows.write.format("delta")
@@ -427,8 +437,8 @@ def write_and_read_back(
             # What the write says of files that are missing helps nobody where all of them are somewhere else.
             require_warehouse()
             raise
-    # delta-rs makes folders that are missing. Where the warehouse was moved while it wrote, the commit stands at the old
-    # path, without the table. Asked before it is read: what is found afterwards is in the folder that is held.
+    # delta-rs makes folders that are missing. Where the warehouse was moved while it wrote, the commit stands alone at
+    # the old path. Asked before the commit is read: what is found afterwards is in the folder that is held.
     require_warehouse()
     committed = read_back(path, receipt, since=-1 if before is None else before)
     if committed is not None:

@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 
 from freshline.query.rules.algebra import SIGN, Aggregate, AggregateKind, Algebra
 from freshline.query.tree import Reading, view_of
+from freshline.refresh.arrow_rows import ArrowRows, settle
 from freshline.refresh.keys import DELETE, INSERT, OP, UPDATE, Keys, Readings, keys_of, typed
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
@@ -63,7 +64,7 @@ class Followed:
     """
 
     keys: Keys | None
-    changes: DataFrame
+    changes: DataFrame | ArrowRows
     count: int
     unsure: Keys | None
 
@@ -109,13 +110,20 @@ def follow(
     if any(one.kind in EXTREMES for one in algebra.aggregates):
         # They are read twice: for sums, and net.
         changed, _ = materialize_once(changed, expected=expected)
-    groups, count = materialize_once(_groups(changed, algebra, target, names), expected=expected)
+    # A changed row is of one group, or of two.
+    most = 2 * expected if expected else None
+    groups, count = materialize_once(_groups(changed, algebra, target, names), expected=expected, at_most=most)
     columns = [F.col(quoted(names[key])) for key in algebra.keys]
     keys = keys_of(groups.select(*columns)) if columns else None
     if count == 0:
         return Followed(keys, groups, 0, None)
     joined = _with_stored(groups, keys, target, [names[key] for key in algebra.keys])
-    found, _ = materialize_once(_decide(joined, algebra, counted, target, names, changed.schema), expected=count)
+    decided = _decide(joined, algebra, counted, target, names, changed.schema)
+    found, many = settle(decided, at_most=count) if columns else materialize_once(decided)
+    if isinstance(found, ArrowRows):
+        left = found.where(OP, UNSURE)
+        unsure = keys_of(left.frame().select(*columns)) if left.count else None
+        return Followed(keys, found.where(OP, UNSURE, is_so=False), many - left.count, unsure)
     open_groups = found.where(F.col(OP) == UNSURE)
     changes = found.where(F.col(OP) != UNSURE)
     if not columns:

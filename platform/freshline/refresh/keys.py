@@ -203,7 +203,7 @@ def find_keys(
     if declared is not None and not is_as_declared(spark, affected, declared, stored):
         return Reason("REWRITE_MISMATCH")
     for query, reason in affected.guards:
-        if searches.that_find([query]) and read_only(spark, query).limit(1).count():
+        if searches.that_find([query]) and read_only(spark, query).select(F.lit(1)).take(1):
             return reason
     fields = {field.name.lower(): field for field in schema.fields}
     if not set(affected.columns) <= fields.keys():

@@ -43,13 +43,13 @@ class HeldRows:
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """The rows in a session."""
-        return _cast(DataFrame(spark._jsparkSession.createDataFrame(self.sent, self.sent_as), spark), self.kinds)
+        return as_types(DataFrame(spark._jsparkSession.createDataFrame(self.sent, self.sent_as), spark), self.kinds)
 
 
 def hold_few(rows: DataFrame, most: int) -> HeldRows | None:
     """Compute rows, and hold them as `collect_if_small` does; None where there are more than `most`."""
     kinds = {field.name: field.dataType for field in rows.schema.fields}
-    sent = _cast(rows, {name: _with_bytes(kind) for name, kind in kinds.items()})
+    sent = as_types(rows, {name: _with_bytes(kind) for name, kind in kinds.items()})
     found = sent.limit(most + 1)._jdf.collectAsList()
     return None if found.size() > most else HeldRows(found, sent._jdf.schema(), kinds)
 
@@ -68,7 +68,7 @@ def materialize_once(rows: DataFrame, *, expected: int = 0, at_most: int | None 
     return kept, kept.count()
 
 
-def _cast(rows: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
+def as_types(rows: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
     """The rows with these types; the same rows where they have them."""
     before = {field.name: field for field in rows.schema.fields}
     changed = [before[name] for name, kind in kinds.items() if before[name].dataType != kind]

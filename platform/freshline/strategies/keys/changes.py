@@ -33,6 +33,8 @@ from freshline.query.rules.stretch import Sessions, Stretch
 from freshline.query.tree import Reading
 from freshline.refresh.algebra import Followed, follow
 from freshline.refresh.algebra import drop_views as drop_algebra_views
+from freshline.refresh.arrow_rows import ArrowRows
+from freshline.refresh.few_changes import difference_of_few
 from freshline.refresh.fold import as_stored, fold_keys, is_folded, read_before_constraints, without_constraints
 from freshline.refresh.inputs import (
     Pinned,
@@ -60,7 +62,7 @@ from freshline.refresh.keys import (
     why_not,
 )
 from freshline.refresh.literal import quoted
-from freshline.refresh.materialize import materialize_once
+from freshline.refresh.materialize import FEW_ROWS, materialize_once
 from freshline.refresh.narrowing import narrow
 from freshline.refresh.near import Inputs, Near, compute_near, is_served, near_changes
 from freshline.refresh.searches import is_in_utc
@@ -78,7 +80,7 @@ class Changed:
     """
 
     keys: Keys
-    rows: DataFrame | None
+    rows: DataFrame | ArrowRows | None
     count: int
     reason: Reason
     found_by: tuple[str, ...]
@@ -190,6 +192,7 @@ def _by_algebra(sides: _Sides, algebra: Algebra) -> Changed | Reason | None:
         unsure = followed.unsure
         new = unsure.restrict(run_query(spark, spec, pins)).select(*[F.col(quoted(c)) for c in target.columns])
         again, more = materialize_once(difference_by_key(new, unsure.restrict(target), columns))
+        rows = rows.frame() if isinstance(rows, ArrowRows) else rows
         rows, count = rows.unionAll(again.select(*[F.col(quoted(name)) for name in rows.columns])), count + more
     return Changed(followed.keys, rows, count, Reason("ALGEBRAIC", ", ".join(columns)), columns)
 
@@ -199,9 +202,10 @@ def _of_one_row(target: DataFrame, followed: Followed) -> Changed:
     if followed.count == 0:
         return Changed(keys_of(target.limit(0)), None, 0, ALL_ROWS, ())
     names = [F.col(quoted(name)) for name in target.columns]
+    come = followed.changes.frame() if isinstance(followed.changes, ArrowRows) else followed.changes
     gone, come = (
         target.select(F.lit(DELETE).alias(OP), *names),
-        followed.changes.select(F.lit(INSERT).alias(OP), *names),
+        come.select(F.lit(INSERT).alias(OP), *names),
     )
     rows, count = materialize_once(gone.unionAll(come))
     return Changed(keys_of(target), rows, count, ALL_ROWS, ())
@@ -235,8 +239,17 @@ def _by_keys(sides: _Sides) -> Changed | Reason:
     whole = run_before_constraints(spark, spec, pins, attempt.covered)
     computed = attempt.constraint_check.rows(keys.restrict(whole), again=True)
     rows = computed.select(*[F.col(quoted(name)) for name in target.columns])
+    if _is_key_of_few(spec, keys):
+        few = difference_of_few(rows, keys.restrict(target), spec.primary_key)
+        if few is not None:
+            return Changed(keys, few if few.count else None, few.count, reason, spec.primary_key)
     new, many = materialize_once(rows, expected=keys.count, at_most=_most_rows(spec, keys))
     return _difference(sides, keys, new, many, reason)
+
+
+def _is_key_of_few(spec: TableSpec, keys: Keys) -> bool:
+    """Whether a few keys are each a row of the table, so that no other row can have the primary key of a new one."""
+    return keys.count <= FEW_ROWS and {key.lower() for key in spec.primary_key} == {key.lower() for key in keys.columns}
 
 
 def _most_rows(spec: TableSpec, keys: Keys) -> int | None:

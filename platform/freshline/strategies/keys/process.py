@@ -303,7 +303,7 @@ def _work(process: _Process, made: Sequence[DataFrame], keys: Keys, rows_in: int
 
 
 def _rows(found: Changed) -> DataFrame:
-    assert found.rows is not None
+    assert isinstance(found.rows, DataFrame)
     return found.rows
 
 

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from freshline.attempt.attempt import Attempt, NotIncremental, Work
 from freshline.commit.write import append_rows, apply_changes
 from freshline.plan.result import Strategy
 from freshline.query.reason import Reason
+from freshline.refresh.arrow_rows import ArrowRows
 from freshline.refresh.fold import read_before_constraints
 from freshline.refresh.inputs import read_inserted, read_upserted, shadow_inputs
 from freshline.refresh.keys import INSERT, OP
@@ -53,7 +55,7 @@ def write_of_changes(attempt: Attempt, found: Changed, rows_in: int, *, rejected
     if changed is None or found.count == 0:
         return attempt.nothing(rows_in, rejected=rejected)
     write: Callable[..., None]
-    if not changed.where(F.col(OP) != INSERT).take(1):
+    if _is_only_added(changed):
         write = partial(append_rows, changed.drop(OP), attempt.path, count=found.count)
     else:
         write = partial(
@@ -70,3 +72,10 @@ def write_of_changes(attempt: Attempt, found: Changed, rows_in: int, *, rejected
     return Work(
         lambda new: write(receipt=new), Strategy.KEYS, found.reason, rows_in, attempt.pins.positions, {}, rejected
     )
+
+
+def _is_only_added(changed: DataFrame | ArrowRows) -> bool:
+    """Whether no stored row is changed or goes away."""
+    if isinstance(changed, ArrowRows):
+        return changed.where(OP, INSERT, is_so=False).count == 0
+    return not changed.where(F.col(OP) != INSERT).take(1)

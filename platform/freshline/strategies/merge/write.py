@@ -20,6 +20,7 @@ from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.result import Strategy
 from freshline.query.reason import Reason
+from freshline.refresh.arrow_rows import settle
 from freshline.refresh.fold import (
     changes_by_winners,
     has_truncate,
@@ -72,8 +73,8 @@ def merge(attempt: Attempt, step: MergeRows) -> Work:
         else:
             version = newest_version(path)
             assert version is not None
-            changed, count = materialize_once(
-                changes_by_winners(folded, read_version(spark, path, version), spec, condition)
+            changed, count = settle(
+                changes_by_winners(folded, read_version(spark, path, version), spec, condition), at_most=count
             )
             if count == 0:
                 return attempt.nothing(change.rows, rejected=rejected)

@@ -1,0 +1,95 @@
+"""Rows that are few enough for the engine's own process, and how they come there and go back.
+
+What only writes rows takes them as they are, without another job of Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from freshline.refresh.materialize import FEW_ROWS, as_types, materialize_once
+
+# Values of these types are equal for Spark where their bytes are.
+_EXACT = (BinaryType, BooleanType, DateType, DecimalType, IntegralType, TimestampNTZType, TimestampType)
+# Of these some are equal with other bytes: 0.0 and -0.0.
+_FRACTIONS = (DoubleType, FloatType)
+
+
+@dataclass(frozen=True)
+class ArrowRows:
+    """Rows in the engine's process: the columns of `schema`, with bytes for texts, whose bytes need not be UTF-8."""
+
+    table: pa.Table
+    schema: StructType
+    spark: SparkSession
+
+    @property
+    def count(self) -> int:
+        return int(self.table.num_rows)
+
+    def drop(self, column: str) -> ArrowRows:
+        """The rows without a column."""
+        left = StructType([field for field in self.schema.fields if field.name != column])
+        return replace(self, table=self.table.drop_columns([column]), schema=left)
+
+    def where(self, column: str, value: str, *, is_so: bool = True) -> ArrowRows:
+        """The rows of which a text that is never NULL is a value, or with `is_so` false is another."""
+        met = pc.equal(self.table[column], pa.scalar(value.encode(), pa.binary()).cast(self.table[column].type))
+        return replace(self, table=self.table.filter(met if is_so else pc.invert(met)))
+
+    def frame(self) -> DataFrame:
+        """The rows for Spark."""
+        sent = StructType([StructField(field.name, sent_as(field.dataType), True) for field in self.schema.fields])
+        kinds = {field.name: field.dataType for field in self.schema.fields}
+        return as_types(self.spark.createDataFrame(self.table, sent), kinds)
+
+
+def is_exact(kind: DataType) -> bool:
+    """Whether values of a type are equal where their bytes are."""
+    # A text with a collation is of the same class, and not equal to a plain one.
+    return isinstance(kind, _EXACT) or kind == StringType()
+
+
+def are_served(schema: StructType) -> bool:
+    """Whether rows come to this process and go back as they are."""
+    return all(is_exact(field.dataType) or isinstance(field.dataType, _FRACTIONS) for field in schema.fields)
+
+
+def sent_as(kind: DataType) -> DataType:
+    """The type that a value has here."""
+    return BinaryType() if kind == StringType() else kind
+
+
+def take(rows: DataFrame, most: int) -> ArrowRows | None:
+    """The rows, computed by one job; None where there are more than `most`. Their types must be served."""
+    table = as_types(rows, {field.name: sent_as(field.dataType) for field in rows.schema.fields})
+    found = table.limit(most + 1).toArrow()
+    return None if found.num_rows > most else ArrowRows(found, rows.schema, rows.sparkSession)
+
+
+def settle(rows: DataFrame, *, at_most: int | None) -> tuple[DataFrame | ArrowRows, int]:
+    """Rows that are to be written, computed once, and how many: here where there are few `at_most`."""
+    if at_most is not None and at_most <= FEW_ROWS and are_served(rows.schema):
+        few = take(rows, FEW_ROWS)
+        if few is not None:
+            return few, few.count
+    return materialize_once(rows, at_most=at_most)
