@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
 from freshline.commit.delta_log import newest_version
+from freshline.refresh.known_keys import MOST_KEYS
+from freshline.run.repeated import MOST_REPEATED
+from freshline.sources.reader import SMALL_ROWS
 from freshline.testing import Crash
 from tests.delta_log import without_rows
-from tests.lanes import few_or_many
+from tests.lanes import few_or_many, long_but
 
 
 def land(lab, name, *rows):
@@ -94,3 +98,39 @@ def test_random_batches_leave_each_key_once(lab, steps):
     assert {row["id"]: row["n"] for row in lab.rows("ev")} == expected
     assert len(lab.rows("ev")) == len(expected)
     assert sum(row["error"] == "KEY_CONFLICT" for row in lab.quarantine("ev")) == conflicts
+
+
+@pytest.mark.parametrize(
+    ("kept", "repeated"),
+    long_but([(MOST_KEYS, MOST_REPEATED)], [(MOST_KEYS, MOST_REPEATED), (MOST_KEYS, 1), (1, MOST_REPEATED)]),
+)
+def test_large_batches_leave_each_key_once(lab, monkeypatch, kept, repeated):
+    monkeypatch.setattr("freshline.run.repeated.MOST_REPEATED", repeated)
+    chance = random.Random(3)
+    lab.files("ev", "id STRING, n INT", primary_key=["id"])
+    lab.runtime.known_keys.most = kept
+    expected: dict[str, int] = {}
+    rejected: Counter[str] = Counter()
+    ids = 0
+    # Of the first few are there twice; of the second more than a list of keys holds, and most are in the log already.
+    for batch, (new, again) in enumerate(((SMALL_ROWS + 500, 90), (9_000, 14_000))):
+        rows = [(f"k{number}", number % 3) for number in range(ids, ids + new)]
+        ids += new
+        for number in (chance.randrange(ids) for _ in range(again)):
+            rows.append((f"k{number}", number % 3 if chance.random() < 0.9 else 7))
+        chance.shuffle(rows)
+        half = len(rows) // 2
+        for key, n in rows:
+            if expected.setdefault(key, n) != n:
+                rejected["KEY_CONFLICT"] += 1
+        for number, part in enumerate((rows[:half], rows[half:])):
+            lab.land("ev", f"{batch}-{number}.json", [{"id": key, "n": n} for key, n in part] + [{"id": None, "n": 1}])
+        rejected["NULL_KEY"] += 2
+
+        outcome = lab.refresh("ev")
+
+        assert outcome.error is None
+        assert outcome.rows_in == len(rows) + 2
+    assert {row["id"]: row["n"] for row in lab.rows("ev")} == expected
+    assert len(lab.rows("ev")) == len(expected)
+    assert Counter(row["error"] for row in lab.quarantine("ev")) == rejected

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -17,7 +18,7 @@ from freshline.declare.change import OP, POSITION, UNSENT
 from freshline.declare.spec import SourceSpec
 from freshline.plan.receipt import Receipt
 from freshline.refresh.execution import suited_to
-from freshline.refresh.inputs import HASH, INGESTED_AT, SEQ
+from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ
 from freshline.refresh.keys import keys_of
 from freshline.refresh.known_keys import Bits, KnownKeys, LogKeys, bits_of, collect_bits, first_keys
 from freshline.refresh.literal import quoted
@@ -26,8 +27,10 @@ from freshline.refresh.small_tables import read_small
 from freshline.sources.changes import judge_events, same_values
 from freshline.sources.records import ERROR, mark_duplicates, mark_known
 
-# So many keys of a batch are picked out by a list. More are looked for with all the others.
+# So many keys of a batch are picked out by a list, more by a join.
 MOST_SUSPECTS = 2_000
+# So many keys that are there more than once are looked at without all the others.
+MOST_REPEATED = 200_000
 # The log's keys with those of a batch, by the identity of the batch's receipt.
 KeysAfter = Callable[[str], LogKeys]
 
@@ -103,25 +106,45 @@ def _mark_redelivered(
 ) -> tuple[DataFrame, KeysAfter | None]:
     """The records with those marked whose key came before, in the batch or in the log; and the log's keys with theirs.
 
-    Of a few records only those are looked for whose key the log may have.
+    Only those are looked for whose key the log or another record may have. `few` says that they are in the driver.
     """
-    spec = log.spec
-    keys = [F.col(quoted(key)) for key in spec.primary_key]
+    spec, key = log.spec, tuple(log.spec.primary_key)
     good = rows.where(F.col(ERROR).isNull())
     stored_count = count_all([log.path])[0]
-    before = _log_keys(spark, log, stored_count, tuple(spec.primary_key)) if few else None
+    before = _log_keys(spark, log, stored_count, key)
     if before is None:
-        after = None
-        twice = good.groupBy(*keys).count().where("count > 1").limit(1).count() > 0
-        sought: DataFrame | None = good.select(*keys).distinct()
+        keys = [F.col(quoted(name)) for name in key]
+        twice = bool(good.groupBy(*keys).count().where("count > 1").select(F.lit(1)).take(1))
+        marked = _mark_known(spark, log, rows, good.select(*keys).distinct(), stored_count, few=False)
+        return mark_duplicates(marked, spec) if twice else marked, None
+    if few:
+        bits = np.array([row[0] for row in good.select(bits_of(key)).collect()], dtype=np.int64)
     else:
-        bits = np.array([row[0] for row in good.select(bits_of(spec.primary_key)).collect()], dtype=np.int64)
-        after = partial(before.after, bits=bits)
-        twice = len(np.unique(bits)) < len(bits)
-        sought = _with_bits(good, spec.primary_key, np.unique(bits[before.among(bits)]))
+        bits = collect_bits(good, key)
+    each, times = np.unique(bits, return_counts=True)
+    sought, repeated = _with_bits(good, key, each[before.among(each)]), each[times > 1]
     # First by the log: of a key that it has the first record of the batch may be the wrong one.
-    marked = rows if sought is None else _mark_known(spark, log, rows, sought, stored_count, few=before is not None)
-    return mark_duplicates(marked, spec) if twice else marked, after
+    marked = rows if sought is None else _mark_known(spark, log, rows, sought, stored_count, few=few)
+    if len(repeated):
+        marked = mark_duplicates(marked, spec) if few else _mark_repeated_in_batch(marked, spec, repeated)
+    return marked, partial(before.after, bits=bits)
+
+
+def _mark_repeated_in_batch(rows: DataFrame, spec: SourceSpec, bits: Bits) -> DataFrame:
+    """As `mark_duplicates`, where only keys with some of the bits may be there twice: few of many are put in order."""
+    if len(bits) > MOST_REPEATED:
+        return mark_duplicates(rows, spec)
+    keys = [F.col(quoted(name)) for name in spec.primary_key]
+    good = rows.where(F.col(ERROR).isNull()).select(*keys, FILE, RECORD, HASH, ERROR)
+    again = mark_duplicates(_having_bits(good, spec.primary_key, bits), spec).where(F.col(ERROR).isNotNull())
+    names = {name: f"_freshline_repeated_{number}" for number, name in enumerate((FILE, RECORD, ERROR))}
+    found, count = materialize_once(again.select(*[F.col(name).alias(other) for name, other in names.items()]))
+    if count == 0:
+        return rows
+    place = [F.col(name).eqNullSafe(F.col(names[name])) for name in (FILE, RECORD)]
+    error = F.coalesce(ERROR, names[ERROR]).alias(ERROR)
+    joined = rows.join(F.broadcast(found), place, "left")
+    return joined.select(*[error if name == ERROR else F.col(quoted(name)) for name in rows.columns])
 
 
 def _mark_known(
@@ -157,11 +180,16 @@ def _with_bits(rows: DataFrame, key: Sequence[str], bits: Bits) -> DataFrame | N
     """The keys of the rows that have one of these bits; None where there are no such bits."""
     if not len(bits):
         return None
-    keys = rows.select(*[F.col(quoted(name)) for name in key])
-    if len(bits) > MOST_SUSPECTS:
-        return keys
-    names = ", ".join(quoted(name) for name in key)
-    return keys.where(f"xxhash64({names}) IN ({', '.join(map(str, bits))})")
+    return _having_bits(rows.select(*[F.col(quoted(name)) for name in key]), key, bits)
+
+
+def _having_bits(rows: DataFrame, key: Sequence[str], bits: Bits) -> DataFrame:
+    """The rows whose key has one of the bits."""
+    if len(bits) <= MOST_SUSPECTS:
+        names = ", ".join(quoted(name) for name in key)
+        return rows.where(f"xxhash64({names}) IN ({', '.join(map(str, bits))})")
+    wanted = rows.sparkSession.createDataFrame(pa.table({"_freshline_bits": pa.array(bits)}))
+    return rows.join(F.broadcast(wanted), bits_of(key) == F.col("_freshline_bits"), "left_semi")
 
 
 def _stored(spark: SparkSession, path: Path) -> DataFrame:
