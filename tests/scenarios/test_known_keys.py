@@ -116,8 +116,8 @@ def test_large_batches_leave_each_key_once(lab, monkeypatch, kept, repeated):
     for batch, (new, again) in enumerate(((SMALL_ROWS + 500, 90), (9_000, 14_000))):
         rows = [(f"k{number}", number % 3) for number in range(ids, ids + new)]
         ids += new
-        for number in (chance.randrange(ids) for _ in range(again)):
-            rows.append((f"k{number}", number % 3 if chance.random() < 0.9 else 7))
+        repeated_ids = [chance.randrange(ids) for _ in range(again)]
+        rows += [(f"k{number}", number % 3 if chance.random() < 0.9 else 7) for number in repeated_ids]
         chance.shuffle(rows)
         half = len(rows) // 2
         for key, n in rows:
