@@ -110,8 +110,9 @@ def follow(
     if any(one.kind in EXTREMES for one in algebra.aggregates):
         # They are read twice: for sums, and net.
         changed, _ = materialize_once(changed, expected=expected)
-    # A changed row is of one group, or of two.
-    most = 2 * expected if expected else None
+    # A changed row of one input is of one group, or of two. One of a join may be of any number.
+    alone = len({relation for _, relation in inputs}) == 1
+    most = 2 * expected if alone and expected else None
     groups, count = materialize_once(_groups(changed, algebra, target, names), expected=expected, at_most=most)
     columns = [F.col(quoted(names[key])) for key in algebra.keys]
     keys = keys_of(groups.select(*columns)) if columns else None

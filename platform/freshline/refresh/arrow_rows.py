@@ -92,4 +92,4 @@ def settle(rows: DataFrame, *, at_most: int | None) -> tuple[DataFrame | ArrowRo
         few = take(rows, FEW_ROWS)
         if few is not None:
             return few, few.count
-    return materialize_once(rows, at_most=at_most)
+    return materialize_once(rows, expected=at_most or 0, at_most=at_most)

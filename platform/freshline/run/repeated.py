@@ -18,7 +18,7 @@ from freshline.declare.change import OP, POSITION, UNSENT
 from freshline.declare.spec import SourceSpec
 from freshline.plan.receipt import Receipt
 from freshline.refresh.execution import suited_to
-from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ
+from freshline.refresh.inputs import HASH, INGESTED_AT, SEQ
 from freshline.refresh.keys import keys_of
 from freshline.refresh.known_keys import Bits, KnownKeys, LogKeys, bits_of, collect_bits, first_keys
 from freshline.refresh.literal import quoted
@@ -111,10 +111,13 @@ def _mark_redelivered(
     spec, key = log.spec, tuple(log.spec.primary_key)
     good = rows.where(F.col(ERROR).isNull())
     stored_count = count_all([log.path])[0]
-    before = _log_keys(spark, log, stored_count, key)
+    # They pass through this process. Of a batch of too many Spark looks for all.
+    many = not few and good.count() > log.known.most
+    before = None if many else _log_keys(spark, log, stored_count, key)
     if before is None:
         keys = [F.col(quoted(name)) for name in key]
-        twice = bool(good.groupBy(*keys).count().where("count > 1").select(F.lit(1)).take(1))
+        counted = good.groupBy(*keys).agg(F.count(F.lit(1)).alias("_freshline_times"))
+        twice = bool(counted.where("_freshline_times > 1").select(F.lit(1)).take(1))
         marked = _mark_known(spark, log, rows, good.select(*keys).distinct(), stored_count, few=False)
         return mark_duplicates(marked, spec) if twice else marked, None
     if few:
@@ -124,6 +127,8 @@ def _mark_redelivered(
     each, times = np.unique(bits, return_counts=True)
     sought, repeated = _with_bits(good, key, each[before.among(each)]), each[times > 1]
     # First by the log: of a key that it has the first record of the batch may be the wrong one.
+    if sought is not None and not few:
+        sought = sought.distinct()
     marked = rows if sought is None else _mark_known(spark, log, rows, sought, stored_count, few=few)
     if len(repeated):
         marked = mark_duplicates(marked, spec) if few else _mark_repeated_in_batch(marked, spec, repeated)
@@ -131,20 +136,16 @@ def _mark_redelivered(
 
 
 def _mark_repeated_in_batch(rows: DataFrame, spec: SourceSpec, bits: Bits) -> DataFrame:
-    """As `mark_duplicates`, where only keys with some of the bits may be there twice: few of many are put in order."""
+    """As `mark_duplicates`, where only keys with some of the bits may be there twice: few of many are put in order.
+
+    The records are divided by the bits of their keys, and not told by their places: of records that are tried again,
+    two of different batches may have one place.
+    """
     if len(bits) > MOST_REPEATED:
         return mark_duplicates(rows, spec)
-    keys = [F.col(quoted(name)) for name in spec.primary_key]
-    good = rows.where(F.col(ERROR).isNull()).select(*keys, FILE, RECORD, HASH, ERROR)
-    again = mark_duplicates(_having_bits(good, spec.primary_key, bits), spec).where(F.col(ERROR).isNotNull())
-    names = {name: f"_freshline_repeated_{number}" for number, name in enumerate((FILE, RECORD, ERROR))}
-    found, count = materialize_once(again.select(*[F.col(name).alias(other) for name, other in names.items()]))
-    if count == 0:
-        return rows
-    place = [F.col(name).eqNullSafe(F.col(names[name])) for name in (FILE, RECORD)]
-    error = F.coalesce(ERROR, names[ERROR]).alias(ERROR)
-    joined = rows.join(F.broadcast(found), place, "left")
-    return joined.select(*[error if name == ERROR else F.col(quoted(name)) for name in rows.columns])
+    some = _having_bits(rows, spec.primary_key, bits)
+    others = _having_bits(rows, spec.primary_key, bits, is_so=False)
+    return others.unionByName(mark_duplicates(some, spec))
 
 
 def _mark_known(
@@ -183,13 +184,14 @@ def _with_bits(rows: DataFrame, key: Sequence[str], bits: Bits) -> DataFrame | N
     return _having_bits(rows.select(*[F.col(quoted(name)) for name in key]), key, bits)
 
 
-def _having_bits(rows: DataFrame, key: Sequence[str], bits: Bits) -> DataFrame:
-    """The rows whose key has one of the bits."""
+def _having_bits(rows: DataFrame, key: Sequence[str], bits: Bits, *, is_so: bool = True) -> DataFrame:
+    """The rows whose key has one of the bits, or with `is_so` false has none."""
     if len(bits) <= MOST_SUSPECTS:
         names = ", ".join(quoted(name) for name in key)
-        return rows.where(f"xxhash64({names}) IN ({', '.join(map(str, bits))})")
+        return rows.where(f"xxhash64({names}) {'IN' if is_so else 'NOT IN'} ({', '.join(map(str, bits))})")
     wanted = rows.sparkSession.createDataFrame(pa.table({"_freshline_bits": pa.array(bits)}))
-    return rows.join(F.broadcast(wanted), bits_of(key) == F.col("_freshline_bits"), "left_semi")
+    how = "left_semi" if is_so else "left_anti"
+    return rows.join(F.broadcast(wanted), bits_of(key) == F.col("_freshline_bits"), how)
 
 
 def _stored(spark: SparkSession, path: Path) -> DataFrame:
