@@ -96,7 +96,7 @@ def test_a_move_while_rows_are_computed_fails_the_write(spark, held, tmp_path, w
 )
 def test_a_commit_that_was_on_its_way_is_not_believed(spark, held, tmp_path, write, count):
     # delta-rs makes missing folders, so a move between its last look and its commit leaves that commit alone at the old
-    # path: in 3 of 300 moves within 40 ms. Here the rest of the table is removed after the commit instead.
+    # path. That instant is short, so here the rest of the table is removed after the commit instead.
     warehouse, away, path = tmp_path / "warehouse", tmp_path / "away", tmp_path / "warehouse" / "t"
     of = receipt(1)
 
