@@ -202,7 +202,7 @@ class Comparison:
             f"{self.name:<26} ours {self.ours.cpu:6.2f} CPU-s{_shown(self.our_range)} {self.ours.wall:6.2f} s   "
             f"{self.beside} {self.theirs.cpu:6.2f} CPU-s{_shown(self.their_range)} {self.theirs.wall:6.2f} s   "
             f"ratio {self.ratio:4.2f}   goal {self.goal:.2f} {verdict}"
-            f"{_parts('ours', self.our_parts)}{_parts(self.beside, self.their_parts)}"
+            f"{parts_of('ours', self.our_parts)}{parts_of(self.beside, self.their_parts)}"
         )
 
 
@@ -211,11 +211,12 @@ def range_of(costs: Sequence[Cost]) -> tuple[float, float]:
     return min(cost.cpu for cost in costs), max(cost.cpu for cost in costs)
 
 
-def _parts(name: str, parts: Mapping[str, float] | None) -> str:
+def parts_of(name: str, parts: Mapping[str, float] | None, digits: int = 1) -> str:
+    """CPU-seconds by what the threads do, as a line of its own; nothing if they are not known."""
     if parts is None:
         return ""
     most = sorted(parts.items(), key=lambda part: -part[1])
-    return f"\n  {name}: {', '.join(f'{part} {seconds:.1f}' for part, seconds in most)}"
+    return f"\n  {name}: {', '.join(f'{part} {seconds:.{digits}f}' for part, seconds in most)}"
 
 
 def _shown(between: tuple[float, float] | None) -> str:

@@ -21,10 +21,12 @@ from event_time import Memory, State, Why, event_time
 from event_time_growth import Late, late_row
 from feeds import avro_ingest, debezium_feed
 from graphs import Rounds, graph_components, graph_ranks
+from increments import increments
 from joins import Kept, delta_join, lookup_join
 from kafka import kafka_ingest, union_read
 from keyed_log import keyed_log
 from landing import landing
+from many_tables import many_tables
 from measure import Comparison, Cost, NotInstalledError, compare, cost_of, middle
 from passing_time import temporal_filter
 from patterns import Rate, long_key, matcher
@@ -342,6 +344,7 @@ BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]]
     "keyed_log": keyed_log,
     "union_read": union_read,
     "ageing": ageing,
+    "many_tables": many_tables,
     "savepoint": savepoint,
     "matcher": matcher,
     "long_key": long_key,
@@ -355,6 +358,7 @@ SIZED: dict[str, tuple[int, Callable[[SparkSession, Path, int], Figure | Iterato
     "avro_ingest": (1_000_000, avro_ingest),
     "landing": (1_000_000, landing),
     "postgres_feed": (1_000_000, postgres_feed),
+    "increments": (200_000, increments),
     "rabbitmq_ingest": (200_000, rabbitmq_ingest),
 }
 # These grow with a scale that is given on the command line.

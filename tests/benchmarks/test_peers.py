@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +22,7 @@ from benchmarks.peers.answers import TABLES, Answers
 from benchmarks.peers.catalog import FRESHLINE, PEERS, TPCH_PEERS, Peer, tpch_peer
 from benchmarks.peers.events import Sizes, changes, events, land
 from benchmarks.peers.main import compare_peers, main
-from benchmarks.peers.run import Run
+from benchmarks.peers.run import Run, run_peer
 from benchmarks.peers.scoreboard import FAR, Line, Spread, figures_of, steps_of, table
 from benchmarks.peers.tpch import MEASURED
 from benchmarks.peers.workloads import event_workload, tpch_workload
@@ -156,6 +159,7 @@ def test_a_step_that_one_side_lacks_has_no_figure():
 
 
 def test_the_increments_after_a_hundred_are_one_figure():
+    assert steps_of(1, far=False, fresh=True) == ([0, 1, 2], frozenset({0, 1, 2}))
     steps, watched = steps_of(3, far=True)
     ours = Run("freshline", {step: Cost(2.0, 1.0) for step in watched}, 1)
     theirs = Run("again", {step: Cost(4.0 if step in FAR else 8.0, 1.0) for step in watched}, 1)
@@ -306,13 +310,61 @@ def test_every_peer_has_a_program_and_pins_with_reasons(peer: Peer):
             assert pin.startswith("#") or ("#" in pin and any(sign in pin for sign in ("==", ">="))), pin
 
 
+DRIVE = """
+import os, sys
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[3])
+from serve import folders, serve
+
+landing, own = folders()
+
+
+def refresh():
+    with (own / "made").open("a") as made:
+        made.write(f"{os.getpid()} {len(list(landing.iterdir()))}\\n")
+
+
+serve(refresh)
+"""
+
+
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_a_peer_that_recomputes_makes_few_of_the_steps_that_are_not_watched(tmp_path, recomputes):
+    way = tmp_path / "way"
+    way.mkdir()
+    (way / "drive.py").write_text(DRIVE)
+    arguments = (str(FRESHLINE.way.parent),)
+    peer = Peer("x", "x", lambda own, table: pa.table({}), folder=str(way), arguments=arguments)
+    peer = replace(peer, recomputes=recomputes, goes_on=True)
+
+    def land(landing: Path, step: int) -> None:
+        (landing / str(step)).touch()
+
+    folder, watched = tmp_path / "run", frozenset({0, 1, 40, 41})
+    made = run_peer(
+        peer, Path(sys.executable), os.environ, folder, land, lambda *_: None, range(42), watched, lambda _: None, 41
+    )
+
+    assert made.why is None
+    assert set(made.costs) == watched
+    lines = [line.split() for line in (folder / "own" / "made").read_text().splitlines()]
+    # Each has the files of all steps so far, made or not.
+    asked = [0, 1, *range(20, 42)] if recomputes else list(range(42))
+    assert [int(files) for _, files in lines] == [step + 1 for step in asked]
+    assert len({process for process, _ in lines[:-1]}) == 1
+    assert lines[-1][0] != lines[0][0]
+
+
 @pytest.mark.long
 def test_freshline_and_two_peers_give_the_right_rows_at_every_step(tmp_path):
-    lines = compare_peers(tmp_path, event_workload(SIZES), ["again", "duckdb"], 2, False, 1, lambda message: None)
+    ways = ["again", "duckdb"]
+    lines = compare_peers(tmp_path, event_workload(SIZES), ways, 2, False, 1, lambda message: None, fresh=True)
 
     assert [line.why for line in lines] == [None] * 3
+    steps = ["first load", "increment 1", "increment 2", "an increment of a fresh process, start included"]
     for line in lines[1:]:
-        assert [figure.step for figure in line.figures] == ["first load", "increment 1", "increment 2"]
+        assert [figure.step for figure in line.figures] == steps
     assert set(TABLES) == {"event", "first_event", "customer", "enriched", "revenue"}
 
 

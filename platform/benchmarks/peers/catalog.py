@@ -29,7 +29,8 @@ class Peer:
     freshline's own Python. `on_spark` says whether its session needs Delta's jars and `spark-defaults.conf`. `read`
     gives all rows of a table: it gets the peer's folder and the name of the table.
     `folder` is that of its program below `ways`, its own name if none is given, and `arguments` are what its program
-    gets besides the two folders.
+    gets besides the two folders. `commit` is that of an earlier freshline. A peer that
+    `recomputes` keeps nothing from step to step, and one that `goes_on` does so in a new process.
     """
 
     name: str
@@ -39,6 +40,9 @@ class Peer:
     on_spark: bool = False
     folder: str | None = None
     arguments: tuple[str, ...] = ()
+    commit: str | None = None
+    recomputes: bool = False
+    goes_on: bool = False
 
     @property
     def way(self) -> Path:
@@ -86,12 +90,20 @@ def _with_state(read: Callable[[Path, str], pa.Table]) -> Callable[[Path, str], 
     return read_view
 
 
-FRESHLINE = Peer("freshline", "freshline, engine warm", _delta(".freshline", "local", "warehouse"))
+FRESHLINE = Peer("freshline", "freshline, engine warm", _delta(".freshline", "local", "warehouse"), goes_on=True)
 PEERS: Mapping[str, Peer] = {
     peer.name: peer
     for peer in (
-        Peer("again", "everything again, one warm Spark session, Delta overwrite", _delta("tables"), on_spark=True),
-        Peer("merge", "foreachBatch and MERGE by hand, warm", _with_state(_delta("tables")), on_spark=True),
+        Peer(
+            "again",
+            "everything again, one warm Spark session, Delta overwrite",
+            _delta("tables"),
+            on_spark=True,
+            recomputes=True,
+        ),
+        Peer(
+            "merge", "foreachBatch and MERGE by hand, warm", _with_state(_delta("tables")), on_spark=True, goes_on=True
+        ),
         Peer(
             "dbt",
             "dbt-spark, incremental models, session kept",
@@ -113,8 +125,8 @@ PEERS: Mapping[str, Peer] = {
             "sqlmesh",
             on_spark=True,
         ),
-        Peer("duckdb", "DuckDB, everything again, a process a run", _parquet, "duckdb"),
-        Peer("polars", "Polars, everything again, a process a run", _parquet, "polars"),
+        Peer("duckdb", "DuckDB, everything again, a process a run", _parquet, "duckdb", recomputes=True, goes_on=True),
+        Peer("polars", "Polars, everything again, a process a run", _parquet, "polars", recomputes=True, goes_on=True),
     )
 }
 # Of the peers, those that keep a table over TPC-H too: at its sizes these are the two that a user would compare.
@@ -124,3 +136,11 @@ TPCH_PEERS = ("again",)
 def tpch_peer(peer: Peer, shape: Shape) -> Peer:
     """The same way for one table over TPC-H."""
     return replace(peer, folder=f"tpch_{peer.name}", arguments=(shape.name,))
+
+
+EARLIER = "earlier"
+
+
+def earlier_peer(peer: Peer, commit: str) -> Peer:
+    """freshline as it was at a commit, which does the same as it does now."""
+    return replace(peer, name=EARLIER, title=f"freshline at {commit}", folder=peer.folder or peer.name, commit=commit)

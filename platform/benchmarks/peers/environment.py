@@ -33,6 +33,9 @@ def provide(peer: Peer, folder: Path, progress: Callable[[str], None]) -> tuple[
     `folder` is the one where the peer keeps all that it makes. Raises NotRunError if it does not install.
     """
     python, variables = Path(sys.executable), dict(os.environ)
+    if peer.commit is not None:
+        python = _provide_commit(peer.commit, progress)
+        variables.pop("PYTHONPATH", None)
     if peer.environment is not None:
         python = _provide_environment(peer.environment, progress)
         # It has freshline's packages, which are not the peer's.
@@ -58,6 +61,22 @@ def _provide_environment(name: str, progress: Callable[[str], None]) -> Path:
         _run([uv, "pip", "install", "--quiet", "--python", str(python), "--requirement", str(requirements)])
         installed.write_text(requirements.read_text())
     return python
+
+
+def _provide_commit(commit: str, progress: Callable[[str], None]) -> Path:
+    """The Python of a clone of this repository at a commit."""
+    named = subprocess.run(
+        ["git", "rev-parse", "--verify", f"{commit}^{{commit}}"], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    if named.returncode:
+        raise NotRunError(f"there is no commit {commit}")
+    clone = ENVIRONMENTS / f"freshline-{named.stdout.strip()[:12]}"
+    if not (clone / ".git").exists():
+        progress(f"cloning {commit} into {clone.relative_to(ROOT)}")
+        _run(["git", "clone", "--quiet", "--no-checkout", str(ROOT), str(clone)])
+    _run(["git", "-C", str(clone), "checkout", "--quiet", "--detach", named.stdout.strip()])
+    _run(["make", "--directory", str(clone), "setup"])
+    return clone / ".venv" / "bin" / "python"
 
 
 def _provide_session(folder: Path) -> Path:

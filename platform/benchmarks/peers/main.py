@@ -12,13 +12,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
-from benchmarks.peers.catalog import PEERS, TPCH_PEERS  # noqa: E402 - by the path above
+from benchmarks.peers.catalog import EARLIER, PEERS, TPCH_PEERS, earlier_peer  # noqa: E402 - by the path above
 from benchmarks.peers.environment import NotRunError, provide  # noqa: E402
 from benchmarks.peers.events import Sizes  # noqa: E402
 from benchmarks.peers.run import OWN, Run, run_peer  # noqa: E402
@@ -42,6 +42,7 @@ def compare_peers(
     pairs: int,
     progress: Progress,
     keep: bool = True,
+    fresh: bool = False,
 ) -> list[Line]:
     """Run freshline and the named peers in `pairs` rounds; the lines of the scoreboard, freshline first.
 
@@ -56,7 +57,7 @@ def compare_peers(
             run, files = None, folder / f"{name}-{number}"
             if name not in whys:
                 try:
-                    run = _run(workload, name, files, increments, far, progress)
+                    run = _run(workload, name, files, increments, far, fresh, progress)
                 except NotRunError as error:
                     whys[name] = str(error)
                     progress(f"{name}: {error}")
@@ -69,11 +70,16 @@ def compare_peers(
     return [_line(workload, name, runs, whys.get(name)) for name in runs]
 
 
-def _run(workload: Workload, name: str, folder: Path, increments: int, far: bool, progress: Progress) -> Run:
+def _run(
+    workload: Workload, name: str, folder: Path, increments: int, far: bool, fresh: bool, progress: Progress
+) -> Run:
     peer = workload.peer(name)
-    steps, watched = steps_of(increments, far)
+    steps, watched = steps_of(increments, far, fresh)
     python, variables = provide(peer, folder / OWN, progress)
-    return run_peer(peer, python, variables, folder, workload.land, workload.difference, steps, watched, progress)
+    alone = steps[-1] if fresh else None
+    return run_peer(
+        peer, python, variables, folder, workload.land, workload.difference, steps, watched, progress, alone
+    )
 
 
 def _line(workload: Workload, name: str, runs: dict[str, list[Run | None]], why: str | None) -> Line:
@@ -95,21 +101,30 @@ def main() -> int:
         "--increments", type=int, default=3, help="of 1,000 events and 200 changes, or 0.1 %% of the rows; default 3"
     )
     parser.add_argument("--far", action="store_true", help="also increments 100 to 110")
+    parser.add_argument("--fresh", action="store_true", help="also one more increment by a new process")
+    parser.add_argument("--earlier", metavar="COMMIT", help="also beside freshline at this commit")
     parser.add_argument("--pairs", type=int, default=5, help="rounds; default %(default)s")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--folder", type=Path, help="keep the files of all runs below this one, for a look at the logs")
     given = parser.parse_args()
-    names = list(_PEERS[given.workload]) if given.peers is None else given.peers.split(",")
+    names = list(_PEERS[given.workload]) if given.peers is None else [name for name in given.peers.split(",") if name]
     if unknown := [name for name in names if name not in _PEERS[given.workload]]:
         parser.error(
             f"{given.workload} has no such peer: {', '.join(unknown)}; it has {', '.join(_PEERS[given.workload])}"
         )
+    if given.earlier:
+        names.append(EARLIER)
     figures = {}
     with tempfile.TemporaryDirectory(prefix="freshline-peers-") as scratch:
         for key, title, workload in _workloads(given, Path(scratch)):
             folder = Path(given.folder or scratch) / key.replace(" ", "-")
             keep = given.folder is not None
-            lines = compare_peers(folder, workload, names, given.increments, given.far, given.pairs, _progress, keep)
+            if given.earlier:
+                earlier = earlier_peer(workload.ours, given.earlier)
+                workload = replace(workload, peers={**workload.peers, EARLIER: earlier})
+            lines = compare_peers(
+                folder, workload, names, given.increments, given.far, given.pairs, _progress, keep, given.fresh
+            )
             print(f"\n{title}, {given.pairs} pairs\n\n{table(lines)}", flush=True)
             figures[key] = [asdict(line) for line in lines]
     if given.json:

@@ -69,21 +69,24 @@ class Line:
     why: str | None = None
 
 
-def steps_of(increments: int, far: bool) -> tuple[list[int], frozenset[int]]:
-    """The steps that a run makes, and those whose cost counts."""
+def steps_of(increments: int, far: bool, fresh: bool = False) -> tuple[list[int], frozenset[int]]:
+    """The steps that a run makes, and those whose cost counts. The one of a `fresh` process is the last."""
     last = FAR[-1] if far else increments
-    return list(range(last + 1)), frozenset(range(increments + 1)) | (frozenset(FAR) if far else frozenset())
+    counted = frozenset(range(increments + 1)) | (frozenset(FAR) if far else frozenset())
+    return list(range(last + 1 + fresh)), counted | (frozenset({last + 1}) if fresh else frozenset())
 
 
 def costs_by_name(run: Run) -> Mapping[str, Cost]:
     """The costs of a run by the name of the step."""
     named = {"first load": run.costs[0]} if 0 in run.costs else {}
-    named |= {f"increment {step}": cost for step, cost in run.costs.items() if 0 < step < FAR[0]}
+    named |= {f"increment {step}": cost for step, cost in run.costs.items() if 0 < step < FAR[0] and step != run.fresh}
     if all(step in run.costs for step in FAR):
         far = [run.costs[step] for step in FAR]
         named[f"increments {FAR[0]} to {FAR[-1]}"] = Cost(
             statistics.mean(cost.cpu for cost in far), statistics.mean(cost.wall for cost in far)
         )
+    if run.fresh in run.costs:
+        named["an increment of a fresh process, start included"] = run.costs[run.fresh]
     return named
 
 

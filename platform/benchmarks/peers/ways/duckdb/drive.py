@@ -14,7 +14,7 @@ from serve import folders  # noqa: E402
 
 def main() -> None:
     landing, folder = folders()
-    (folder / "tables").mkdir()
+    (folder / "tables").mkdir(exist_ok=True)
     serve_command([sys.executable, str(HERE / "pipeline.py"), str(landing), str(folder / "tables")], folder)
 
 

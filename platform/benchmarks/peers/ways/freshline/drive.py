@@ -15,11 +15,12 @@ from serve import folders  # noqa: E402
 
 def main() -> None:
     landing, folder = folders()
-    (folder / "assets").mkdir(parents=True)
-    (folder / "pyproject.toml").write_text("[tool.freshline]\n")
-    for declaration in HERE.glob("*.sql"):
-        shutil.copy(declaration, folder / "assets")
-    (folder / "landing").symlink_to(landing)
+    if not (folder / "assets").exists():
+        (folder / "assets").mkdir(parents=True)
+        (folder / "pyproject.toml").write_text("[tool.freshline]\n")
+        for declaration in HERE.glob("*.sql"):
+            shutil.copy(declaration, folder / "assets")
+        (folder / "landing").symlink_to(landing)
     serve_engine(folder)
 
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[4])]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+# Behind the freshline that is installed, which may be an earlier one.
+sys.path.append(str(Path(__file__).parents[4]))
 
-from engine import serve_engine  # noqa: E402 - by the path above
-from serve import folders  # noqa: E402
+from engine import serve_engine
+from serve import folders
 
-from benchmarks.tpch_tables.declarations import SOURCES, sources_of  # noqa: E402
-from benchmarks.tpch_tables.shapes import shape_named  # noqa: E402
+from benchmarks.tpch_tables.declarations import SOURCES, sources_of
+from benchmarks.tpch_tables.shapes import shape_named
 
 
 def main() -> None:
     landing, folder = folders()
     shape = shape_named(sys.argv[3])
-    (folder / "assets").mkdir(parents=True)
+    (folder / "assets").mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text("[tool.freshline]\n")
     declarations = {
         name: f"CREATE SOURCE {name} ({SOURCES[name].columns}) "
