@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
 from freshline.query.rules.literal_bounds import OPEN, find_bounds, with_conditions
+from freshline.query.rules.repeats import without_repeats
 from freshline.query.tree import Reading, relations_read
 from freshline.refresh.literal import quoted
 from freshline.refresh.read_only import read_only
@@ -30,12 +31,13 @@ class Searches:
     """Searches for affected keys, each over only the rows that can meet a changed one.
 
     The views that they read must be there. Bounds of one refresh are computed once. Relations that are `unchanged` are
-    known to have no changed row.
+    known to have no changed row, those that have `grown` to have lost none.
     """
 
-    def __init__(self, spark: SparkSession, unchanged: Iterable[str]) -> None:
+    def __init__(self, spark: SparkSession, unchanged: Iterable[str], grown: Iterable[str] = ()) -> None:
         self._spark = spark
         self._unchanged = set(unchanged)
+        self._grown = frozenset(grown)
         self._asked: dict[str, list[tuple[float, float]]] = {}
         self._in_utc = is_in_utc(spark)
 
@@ -44,7 +46,8 @@ class Searches:
         self._unchanged.add(relation)
 
     def that_find(self, queries: Iterable[str]) -> list[str]:
-        """The searches without those for what only changes of relations do that have not changed.
+        """The searches without those for what only changes of relations do that have not changed, and those that find
+        nothing that another one does not.
 
         A search asks what the changes of one relation do. What they ask of the time, and of what a subquery gives as a
         whole, reads no changed rows and is always asked.
@@ -54,7 +57,7 @@ class Searches:
             of = relations_read(query, Reading.CHANGED) if self._unchanged else frozenset()
             if not of or not of <= self._unchanged:
                 found.append(query)
-        return found
+        return without_repeats(tuple(found), self._grown) if self._grown else found
 
     def read(self, query: str) -> DataFrame:
         """The rows of a search, or more than these by rows that meet no changed one."""
