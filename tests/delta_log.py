@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 from freshline.commit import write as commit
 from freshline.commit.delta_log import Commit, Newest, newest_version, position_of, read_commit, read_newest
@@ -46,10 +47,17 @@ def commit_of(path: Path, version: int) -> Commit:
     return found
 
 
+def added_files(path: Path) -> set[Path]:
+    """The data files that the newest commit added."""
+    added = [action["add"]["path"] for action in commit_of(path, version_of(path)).actions if "add" in action]
+    assert added
+    return {path / unquote(file) for file in added}
+
+
 @contextmanager
-def without_rows(path: Path) -> Iterator[None]:
-    """The data files of a table are away."""
-    files = [file for file in path.rglob("*.parquet") if "_delta_log" not in file.parts]
+def without_rows(path: Path, *, but: Container[Path] = ()) -> Iterator[None]:
+    """The data files of a table are away, but for some."""
+    files = [file for file in path.rglob("*.parquet") if "_delta_log" not in file.parts and file not in but]
     assert files
     for file in files:
         file.rename(file.with_suffix(".away"))

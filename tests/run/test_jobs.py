@@ -33,12 +33,12 @@ TABLES = {
 }
 # Of each table: the strategy, and the most jobs and calls.
 MOST = {
-    "event": ("append", 2, 710),
-    "change": ("append", 2, 665),
-    "first": ("merge", 3, 295),
-    "newest": ("merge", 5, 365),
-    "joined": ("keys", 6, 550),
-    "totals": ("keys", 3, 450),
+    "event": ("append", 1, 270),
+    "change": ("append", 1, 250),
+    "first": ("merge", 3, 245),
+    "newest": ("merge", 5, 270),
+    "joined": ("keys", 6, 455),
+    "totals": ("keys", 3, 455),
     "added": ("append", 2, 95),
 }
 

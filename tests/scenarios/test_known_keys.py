@@ -12,7 +12,7 @@ from freshline.refresh.known_keys import MOST_KEYS
 from freshline.run.repeated import MOST_REPEATED
 from freshline.sources.reader import SMALL_ROWS
 from freshline.testing import Crash
-from tests.delta_log import without_rows
+from tests.delta_log import added_files, without_rows
 from tests.lanes import few_or_many, long_but
 
 
@@ -37,6 +37,54 @@ def test_new_keys_are_taken_without_a_look_at_the_rows_of_the_log(lab):
     assert counts(land(lab, "4.json", ("e", 1), ("f", 1))) == (1, 1, 0)
     with without_rows(lab.path("ev")):
         assert counts(land(lab, "5.json", ("g", 1))) == (1, 0, 0)
+
+
+def test_a_key_that_came_before_is_looked_for_in_the_batch_that_brought_it(lab):
+    lab.files("ev", "id STRING, n INT", primary_key=["id"])
+    files = {}
+    for name in ("a", "b", "c"):
+        assert counts(land(lab, f"{name}.json", (name, 1), (f"{name}2", 1))) == (2, 0, 0)
+        files[name] = added_files(lab.path("ev"))
+
+    with without_rows(lab.path("ev"), but=files["b"]):
+        assert counts(land(lab, "d.json", ("b", 1), ("d", 1), ("b2", 2))) == (1, 1, 1)
+    lab.restart()
+    assert counts(land(lab, "e.json", ("d", 1), ("e", 1))) == (1, 1, 0)
+    # What another engine learned from the rows says where they are too.
+    with without_rows(lab.path("ev"), but=files["a"] | files["c"]):
+        assert counts(land(lab, "f.json", ("a2", 1), ("c", 7), ("f", 1))) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "key", "values"),
+    [
+        ("a BIGINT, b DATE", ["a", "b"], [(2**53 + 1, "2026-01-01"), (2**53, "2026-01-01"), (1, "0001-01-01")]),
+        ("a DECIMAL(38,2), b BOOLEAN", ["b", "a"], [("1.10", True), ("-1.10", True), ("1.10", False)]),
+        ("a STRING, b TINYINT", ["a", "b"], [("", 1), ("é", 1), ("e\u0301", 1), ("\u0000", -128)]),
+        ("a BINARY, b TIMESTAMP", ["a"], [("AA==", None), ("AAA=", None), ("", None)]),
+        ("a TIMESTAMP, b INT", ["a", "b"], [("0001-01-01T00:00:00Z", 1), ("9999-12-31T23:59:59.999999Z", 1)]),
+        ("a DOUBLE, b STRUCT<x: INT>", ["a"], [(0.1, {"x": 1}), (1e300, None)]),
+    ],
+)
+def test_keys_of_each_type_are_taken_once(lab, columns, key, values):
+    lab.files("ev", f"{columns}, n INT", primary_key=key)
+    rows = [{"a": a, "b": b, "n": 1} for a, b in values]
+    lab.land("ev", "1.json", [*rows, *rows])
+    assert counts(lab.refresh("ev")) == (len(rows), len(rows), 0)
+    lab.land("ev", "2.json", [*rows, {**rows[0], "n": 2}, {**rows[-1], "n": 2}])
+    assert counts(lab.refresh("ev")) == (0, len(rows), 2)
+
+
+def test_a_key_comes_again_after_the_time_that_it_is_known_for(lab):
+    lab.files("ev", "id STRING, n INT", primary_key=["id"], deduplicate="1 hour")
+    assert counts(land(lab, "1.json", ("a", 1), ("b", 1))) == (2, 0, 0)
+    lab.clock.advance(minutes=50)
+    assert counts(land(lab, "2.json", ("a", 1), ("b", 2))) == (0, 1, 1)
+    lab.clock.advance(minutes=11)
+    # Taken again, and then known by the newer row.
+    assert counts(land(lab, "3.json", ("a", 7), ("a", 8))) == (1, 0, 1)
+    lab.clock.advance(minutes=30)
+    assert counts(land(lab, "4.json", ("a", 7), ("a", 1))) == (0, 1, 1)
 
 
 def test_keys_that_spark_takes_for_equal_are_one(lab):

@@ -12,6 +12,7 @@ def _bug(name: str, file: str, old: str, new: str, why: str, *tests: str, slow: 
 FEEDS = "tests/scenarios/test_change_feeds.py"
 LANDING = "tests/sources/http/test_landing.py"
 CONFORMANCE = "tests/sources/test_conformance.py"
+KNOWN = "tests/scenarios/test_known_keys.py"
 SHARDS = "tests/sources/kinesis/test_shards.py"
 
 BUGS: tuple[Planted, ...] = (
@@ -50,10 +51,26 @@ BUGS: tuple[Planted, ...] = (
     ),
     _bug(
         "the events of a batch are not kept with those of the log", "run/repeated.py",
-        "        bits = collect_bits(known_by, names)\n        after = partial(before.after, bits=bits)\n",
-        "        bits = collect_bits(known_by, names)\n        after = partial(before.after, bits=bits[:0])\n",
+        "bits=bits[~known], seq=log.seq)",
+        "bits=bits[:0], seq=log.seq)",
         "an event that comes again is taken for a new one",
         f"{FEEDS}::test_events_are_looked_for_in_the_log_only_if_they_may_be_there",
+    ),
+    _bug(
+        "the keys of a small batch are not kept with those of the log", "run/repeated_here.py",
+        "    return marked, partial(before.after, bits=bits[stay], seq=log.seq)",
+        "    return marked, partial(before.after, bits=bits[stay][:0], seq=log.seq)",
+        "a record that comes again is taken for a new one", KNOWN,
+    ),
+    _bug(
+        "keys of the log are forgotten within a small batch", "run/repeated_here.py",
+        "    first = dict(known)\n", "    first: dict[_Key, int] = {}\n",
+        "a record that comes again is taken for a new one", KNOWN,
+    ),
+    _bug(
+        "batches at the end of a file are passed over", "refresh/small_tables.py",
+        "ordered[after] <= last", "ordered[after] < last",
+        "a record that comes again is taken for a new one", KNOWN,
     ),
     _bug(
         "a child shard before its parent", "sources/kinesis/shards.py",

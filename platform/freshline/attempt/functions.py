@@ -82,7 +82,7 @@ class Function:
     def with_keys(self, name: TableName, columns: tuple[str, ...], keys: Keys) -> DataFrame:
         """The rows of an input that have one of the keys, which are called otherwise there."""
         spans = {column: keys.spans[known] for column, known in zip(columns, keys.columns, strict=True)}
-        return replace(keys, rows=keys.rows.toDF(*columns), columns=columns, spans=spans).restrict(
+        return replace(keys, held=keys.rows.toDF(*columns), columns=columns, spans=spans).restrict(
             read_whole(self.spark, self.pins[name])
         )
 

@@ -146,6 +146,8 @@ def keep_rejected(
     if not isinstance(log, SourceSpec) or not log.is_log:
         # A table that is read in place keeps them itself; they are counted.
         return rejected.count()
+    if not rejected.select(F.lit(1)).take(1):
+        return 0
     assert spec.columns is not None
     assert spec.merge is not None
     raw = F.to_json(F.struct(*[F.col(quoted(name)) for name in spec.columns])).cast("binary")
@@ -166,8 +168,6 @@ def keep_rejected(
         F.lit(runtime.clock()).alias("quarantined_at"),
         *[_from_place(each).alias(name) for name, each in own.items()],
     )
-    if not records.select(F.lit(1)).take(1):
-        return 0
     errors = [f"{each}({spec.name})" for each in ("NULL_KEY", *spec.merge.rejections)]
     return _commit_rejected(runtime, spark, log, records, errors, pinned.position.seq or 0, mode)
 

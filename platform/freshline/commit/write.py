@@ -46,7 +46,7 @@ from freshline.commit.small import (
 )
 from freshline.errors import FencedError
 from freshline.plan.receipt import Receipt
-from freshline.refresh.arrow_rows import ArrowRows
+from freshline.refresh.arrow_rows import ArrowRows, in_spark
 from freshline.refresh.literal import quoted
 
 WRITE_CONFS = (
@@ -123,7 +123,7 @@ def append_rows(
     table = None if count is None else open_small(path, rows=count)
     if table is not None and append_small(table, _in_arrow(rows), receipt):
         return
-    writer = _fenced(_in_spark(rows), path, receipt).mode("append")
+    writer = _fenced(in_spark(rows), path, receipt).mode("append")
     if merge_schema:
         writer = writer.option("mergeSchema", "true")
     writer.save(str(path))
@@ -253,7 +253,7 @@ def apply_changes(
     table = None if count is None else open_small(path, found_by=keys, rows=count)
     if table is not None and change_small(table, _in_arrow(changes), receipt, op=op, keys=keys, unique=unique):
         return
-    changes = _in_spark(changes)
+    changes = in_spark(changes)
     if _is_refused_by_merge(path):
         _overwrite_changed(spark, changes, path, receipt, op=op, keys=keys, unique=unique)
         return
@@ -389,10 +389,6 @@ def carry_receipt(spark: Callable[[], SparkSession], path: Path, receipt: Receip
 
 def _in_arrow(rows: DataFrame | ArrowRows) -> pa.Table:
     return rows.table if isinstance(rows, ArrowRows) else rows.toArrow()
-
-
-def _in_spark(rows: DataFrame | ArrowRows) -> DataFrame:
-    return rows.frame() if isinstance(rows, ArrowRows) else rows
 
 
 def _fenced(rows: DataFrame, path: Path, receipt: Receipt) -> DataFrameWriter:

@@ -31,9 +31,9 @@ from pyspark.sql.types import (
 from freshline.query.rules.algebra import SIGN, Aggregate, AggregateKind, Algebra
 from freshline.query.tree import Reading, view_of
 from freshline.refresh.arrow_rows import ArrowRows, settle
-from freshline.refresh.keys import DELETE, INSERT, OP, UPDATE, Keys, Readings, keys_of, typed
+from freshline.refresh.keys import DELETE, INSERT, OP, UPDATE, Keys, Readings, keys_of, keys_of_few, typed
 from freshline.refresh.literal import quoted
-from freshline.refresh.materialize import materialize_once
+from freshline.refresh.materialize import FEW_ROWS, materialize_once
 from freshline.refresh.read_only import read_only
 
 UNSURE = "?"
@@ -80,12 +80,14 @@ def follow(
     never_null: NeverNull,
     *,
     expected: int = 0,
+    stored: int | None = None,
 ) -> Followed | None:
     """The changes of the stored rows that follow from the signed changed rows of the inputs.
 
     `inputs` holds rows by reading and by name in lower case, SIGNED ones with SIGN. `never_null` tells of an input's
-    column that no row has NULL in it, before or after the changes. `expected` is how many rows changed. None where the
-    types are not served, and where all rows are one group that is left open.
+    column that no row has NULL in it, before or after the changes. `expected` is how many rows changed, and `stored`
+    how many the table has, None where that is not known. None where the types are not served, and where all rows are
+    one group that is left open.
     """
     for (reading, relation), rows in inputs.items():
         rows.createOrReplaceTempView(view_of(reading, relation))
@@ -110,20 +112,23 @@ def follow(
     if any(one.kind in EXTREMES for one in algebra.aggregates):
         # They are read twice: for sums, and net.
         changed, _ = materialize_once(changed, expected=expected)
-    # A changed row of one input is of one group, or of two. One of a join may be of any number.
-    alone = len({relation for _, relation in inputs}) == 1
-    most = 2 * expected if alone and expected else None
-    groups, count = materialize_once(_groups(changed, algebra, target, names), expected=expected, at_most=most)
-    columns = [F.col(quoted(names[key])) for key in algebra.keys]
-    keys = keys_of(groups.select(*columns)) if columns else None
+    most = _most_groups(inputs, expected, stored)
+    found_groups, count = settle(_groups(changed, algebra, target, names), at_most=most, expected=expected)
+    own = [names[key] for key in algebra.keys]
+    columns = [F.col(quoted(name)) for name in own]
+    if isinstance(found_groups, ArrowRows):
+        keys = keys_of_few(found_groups.select(own)) if own else None
+        groups = found_groups.frame()
+    else:
+        keys, groups = keys_of(found_groups.select(*columns)) if columns else None, found_groups
     if count == 0:
         return Followed(keys, groups, 0, None)
-    joined = _with_stored(groups, keys, target, [names[key] for key in algebra.keys])
+    joined = _with_stored(groups, keys, target, own)
     decided = _decide(joined, algebra, counted, target, names, changed.schema)
     found, many = settle(decided, at_most=count) if columns else materialize_once(decided)
     if isinstance(found, ArrowRows):
         left = found.where(OP, UNSURE)
-        unsure = keys_of(left.frame().select(*columns)) if left.count else None
+        unsure = keys_of_few(left.select(own)) if left.count else None
         return Followed(keys, found.where(OP, UNSURE, is_so=False), many - left.count, unsure)
     open_groups = found.where(F.col(OP) == UNSURE)
     changes = found.where(F.col(OP) != UNSURE)
@@ -131,6 +136,15 @@ def follow(
         return None if open_groups.count() else Followed(None, changes, changes.count(), None)
     unsure = keys_of(open_groups.select(*columns))
     return Followed(keys, changes, changes.count(), unsure if unsure.count else None)
+
+
+def _most_groups(inputs: Readings, expected: int, stored: int | None) -> int | None:
+    """How many groups changed at most, or are likely to have; None where nothing is known."""
+    if stored is not None and 2 * stored <= FEW_ROWS:
+        # Of a table of few rows. Should many more come, the groups are computed a second time.
+        return FEW_ROWS
+    # A changed row of one input is of one group, or of two. One of a join may be of any number.
+    return 2 * expected if expected and len({relation for _, relation in inputs}) == 1 else None
 
 
 def drop_views(spark: SparkSession, algebra: Algebra, relations: list[str]) -> None:

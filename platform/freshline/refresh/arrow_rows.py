@@ -5,12 +5,14 @@ What only writes rows takes them as they are, without another job of Spark.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
@@ -26,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from freshline.refresh.materialize import FEW_ROWS, as_types, materialize_once
+from freshline.refresh.materialize import FEW_ROWS, LIKELY_MANY, as_types, materialize_once
 
 # Values of these types are equal for Spark where their bytes are.
 _EXACT = (BinaryType, BooleanType, DateType, DecimalType, IntegralType, TimestampNTZType, TimestampType)
@@ -46,10 +48,19 @@ class ArrowRows:
     def count(self) -> int:
         return int(self.table.num_rows)
 
-    def drop(self, column: str) -> ArrowRows:
-        """The rows without a column."""
-        left = StructType([field for field in self.schema.fields if field.name != column])
-        return replace(self, table=self.table.drop_columns([column]), schema=left)
+    def select(self, columns: Sequence[str]) -> ArrowRows:
+        """Some columns of the rows."""
+        fields = {field.name: field for field in self.schema.fields}
+        return replace(self, table=self.table.select(columns), schema=StructType([fields[name] for name in columns]))
+
+    def drop(self, *columns: str) -> ArrowRows:
+        """The rows without some columns."""
+        left = StructType([field for field in self.schema.fields if field.name not in columns])
+        return replace(self, table=self.table.drop_columns(list(columns)), schema=left)
+
+    def put(self, column: str, values: pa.Array) -> ArrowRows:
+        """The rows with other values in a column, of its type."""
+        return replace(self, table=self.table.set_column(self.schema.names.index(column), column, values))
 
     def where(self, column: str, value: str, *, is_so: bool = True) -> ArrowRows:
         """The rows of which a text that is never NULL is a value, or with `is_so` false is another."""
@@ -63,6 +74,11 @@ class ArrowRows:
         return as_types(self.spark.createDataFrame(self.table, sent), kinds)
 
 
+def in_spark(rows: DataFrame | ArrowRows) -> DataFrame:
+    """Rows for Spark, wherever they are."""
+    return rows.frame() if isinstance(rows, ArrowRows) else rows
+
+
 def is_exact(kind: DataType) -> bool:
     """Whether values of a type are equal where their bytes are."""
     # A text with a collation is of the same class, and not equal to a plain one.
@@ -71,25 +87,42 @@ def is_exact(kind: DataType) -> bool:
 
 def are_served(schema: StructType) -> bool:
     """Whether rows come to this process and go back as they are."""
-    return all(is_exact(field.dataType) or isinstance(field.dataType, _FRACTIONS) for field in schema.fields)
+    return all(_is_served(field.dataType) for field in schema.fields)
+
+
+def are_carried(schema: StructType) -> bool:
+    """Whether rows come to this process and go back as they are, with lists of texts, which are not compared here."""
+    return all(_is_served(_without_list(field.dataType)) for field in schema.fields)
+
+
+def _without_list(kind: DataType) -> DataType:
+    return StringType() if isinstance(kind, ArrayType) and kind.elementType == StringType() else kind
+
+
+def _is_served(kind: DataType) -> bool:
+    return is_exact(kind) or isinstance(kind, _FRACTIONS)
 
 
 def sent_as(kind: DataType) -> DataType:
     """The type that a value has here."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(sent_as(kind.elementType), kind.containsNull)
     return BinaryType() if kind == StringType() else kind
 
 
 def take(rows: DataFrame, most: int) -> ArrowRows | None:
-    """The rows, computed by one job; None where there are more than `most`. Their types must be served."""
+    """The rows, computed by one job; None where there are more than `most`. Their types must be carried."""
     table = as_types(rows, {field.name: sent_as(field.dataType) for field in rows.schema.fields})
     found = table.limit(most + 1).toArrow()
     return None if found.num_rows > most else ArrowRows(found, rows.schema, rows.sparkSession)
 
 
-def settle(rows: DataFrame, *, at_most: int | None) -> tuple[DataFrame | ArrowRows, int]:
-    """Rows that are to be written, computed once, and how many: here where there are few `at_most`."""
+def settle(rows: DataFrame, *, at_most: int | None, expected: int = 0) -> tuple[DataFrame | ArrowRows, int]:
+    """Rows computed once, and how many: here where there are few `at_most`, else as `materialize_once` keeps them."""
     if at_most is not None and at_most <= FEW_ROWS and are_served(rows.schema):
         few = take(rows, FEW_ROWS)
         if few is not None:
             return few, few.count
-    return materialize_once(rows, expected=at_most or 0, at_most=at_most)
+        # What was tried is not tried again.
+        return materialize_once(rows, expected=LIKELY_MANY + 1)
+    return materialize_once(rows, expected=at_most or expected, at_most=at_most)

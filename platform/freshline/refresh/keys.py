@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
-from functools import reduce
+from datetime import date, datetime, timedelta
+from functools import cached_property, reduce
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
     AnalysisException,
@@ -42,8 +43,9 @@ from freshline.query.reason import Reason
 from freshline.query.rules.algebra import SIGN
 from freshline.query.rules.keys import Affected, Stage
 from freshline.query.tree import Reading, view_of
-from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted, sql_literal
-from freshline.refresh.materialize import FEW_ROWS, materialize_once
+from freshline.refresh.arrow_rows import ArrowRows, are_served, in_spark, take
+from freshline.refresh.literal import EPOCH, for_literal, from_spark, partition_predicate, quoted, sql_literal
+from freshline.refresh.materialize import FEW_ROWS, LIKELY_MANY, materialize_once
 from freshline.refresh.netting import NOT_COMPARED, net
 from freshline.refresh.read_only import read_only
 from freshline.refresh.searches import Searches
@@ -58,6 +60,10 @@ OP = "_freshline_op"
 INSERT, UPDATE, DELETE = "I", "U", "D"
 # Times between these come to Python and back as they are, in whichever time zone.
 YEARS = ("0001-01-03 00:00:00Z", "9999-12-29 00:00:00Z")
+_FIRST_TIME, _LAST_TIME = (
+    (datetime.fromisoformat(text.replace("Z", "+00:00")) - EPOCH) // timedelta(microseconds=1) for text in YEARS
+)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
 WRITTEN = (BooleanType, DateType, DecimalType, IntegralType, StringType, TimestampType)
 # Rules that move operators about: without them, a query that is written in two ways is planned in one. A rule that
 # computes would compare what two queries are of the rows that happen to be there.
@@ -114,15 +120,20 @@ class Span:
 
 @dataclass(frozen=True)
 class Keys:
-    """Affected keys: distinct `rows` of `columns` in the types of the table, and how many.
+    """Affected keys: distinct rows of `columns` in the types of the table, and how many.
 
     `spans` say where the values of a column lie, None for a column whose type has no exact literal.
     """
 
-    rows: DataFrame
+    held: DataFrame | ArrowRows
     columns: tuple[str, ...]
     count: int
     spans: Mapping[str, Span | None]
+
+    @cached_property
+    def rows(self) -> DataFrame:
+        """The keys for Spark."""
+        return in_spark(self.held)
 
     def restrict(self, rows: DataFrame) -> DataFrame:
         """The rows that have one of the keys; a NULL in a key is a value like any other."""
@@ -184,12 +195,13 @@ def find_keys(
     declared: str | None,
     stored: Stored,
     unchanged: Iterable[str] = (),
+    grown: Iterable[str] = (),
 ) -> Keys | Reason:
     """The keys that the changes of the inputs affect, or why a full refresh is right.
 
     `inputs` holds every input's rows by reading and by name in lower case, of which those that are `unchanged` have no
-    changed rows; `schema` is the stored table's, and `stored`
-    gives rows as it keeps them. Views are made in the session for what the analysis names; `drop_key_views` takes them
+    changed rows, and those that have `grown` gained rows only; `schema` is the stored table's, and `stored` gives rows
+    as it keeps them. Views are made in the session for what the analysis names; `drop_key_views` takes them
     away. `declared` is the query, over views of the new rows that are there under the inputs' own names; it is compared
     with what the analysis read, unless it is None.
 
@@ -197,7 +209,7 @@ def find_keys(
     """
     for (reading, relation), rows in inputs.items():
         rows.createOrReplaceTempView(view_of(reading, relation))
-    searches = Searches(spark, unchanged)
+    searches = Searches(spark, unchanged, grown)
     for stage in affected.stages:
         _provide(spark, stage, searches)
     if declared is not None and not is_as_declared(spark, affected, declared, stored):
@@ -239,8 +251,23 @@ def reads_as_declared(
 
 def keys_of(rows: DataFrame) -> Keys:
     """Distinct rows as keys; they are computed here."""
-    settled, count = materialize_once(rows)
+    served = are_served(rows.schema)
+    few = take(rows, FEW_ROWS) if served else None
+    if few is not None:
+        return keys_of_few(few)
+    # What was tried is not tried again.
+    settled, count = materialize_once(rows, expected=LIKELY_MANY + 1 if served else 0)
     return Keys(settled, tuple(rows.columns), count, _spans(settled, count, rows.schema))
+
+
+def keys_of_few(rows: ArrowRows) -> Keys:
+    """Distinct rows that are here as keys."""
+    spans: dict[str, Span | None] = dict.fromkeys(rows.schema.names)
+    for field in rows.schema.fields:
+        values = _written_here(rows.table[field.name], field.dataType)
+        if values is not None:
+            spans[field.name] = _span_of(values)
+    return Keys(rows, tuple(rows.schema.names), rows.count, spans)
 
 
 def typed(rows: DataFrame, schema: StructType) -> DataFrame:
@@ -277,11 +304,41 @@ def _spans(rows: DataFrame, count: int, schema: StructType) -> dict[str, Span | 
         values = dict.fromkeys(_value(row[number], field.dataType) for row in few)
         if not all(row[len(plain) + number] for row in few):
             continue
-        null = None in values
-        present = [value for value in values if value is not None]
-        whole = len(present) <= FEW_KEYS
-        found[field.name] = Span(tuple(present) if whole else (min(present), max(present)), null, whole)
+        found[field.name] = _span_of(values)
     return found
+
+
+def _span_of(values: Iterable[Any]) -> Span:
+    """The span of a few values."""
+    present = dict.fromkeys(values)
+    null = present.pop(None, ...) is None
+    whole = len(present) <= FEW_KEYS
+    return Span(tuple(present) if whole else (min(present), max(present)), null, whole)
+
+
+def _written_here(column: pa.ChunkedArray, kind: DataType) -> list[Any] | None:
+    """The values of a column for literals; None of a type without, and where one would not come back as it is.
+
+    The same as `_comes_back` says of those that Spark has.
+    """
+    if not isinstance(kind, WRITTEN):
+        return None
+    if isinstance(kind, TimestampType):
+        times = column.cast(pa.int64()).to_pylist()
+        if any(time is not None and not _FIRST_TIME <= time <= _LAST_TIME for time in times):
+            return None
+        return [from_spark(time, kind) for time in times]
+    if isinstance(kind, DateType):
+        days = [None if day is None else day + _EPOCH_DAY for day in column.cast(pa.int32()).to_pylist()]
+        if any(day is not None and not 1 <= day <= date.max.toordinal() for day in days):
+            return None
+        return [None if day is None else date.fromordinal(day) for day in days]
+    if isinstance(kind, StringType):
+        try:
+            return [None if text is None else text.decode("utf-8") for text in column.to_pylist()]
+        except UnicodeDecodeError:
+            return None
+    return list(column.to_pylist())
 
 
 def _value(value: Any, kind: DataType) -> Any:

@@ -1,9 +1,9 @@
 """Which keys a log has, kept in the engine as 64 bits each, so that a small batch need not be looked for in the log.
 
 A key whose bits are not among them is not in the log. One whose bits are may be there, or have them by chance: it is
-looked for. So what is kept may have too many keys, and never too few: it is what one scan of the log found, with the
-keys of every batch that was committed after it, under the identity of the newest one's receipt. Where the log has
-another newest batch, because it was put back or lost commits, it is thrown away.
+looked for, in the batches that brought such bits. So what is kept may have too many keys, and never too few: it is what
+one scan of the log found, with the keys of every batch that was committed after it, under the identity of the newest
+one's receipt. Where the log has another newest batch, because it was put back or lost commits, it is thrown away.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from freshline.refresh.inputs import SEQ
 from freshline.refresh.literal import quoted
 
-# So many keys are kept of all logs together, 8 bytes each; the log that was not asked for the longest goes first.
+# So many keys are kept of all logs together, 12 bytes each; the log that was not asked for the longest goes first.
 MOST_KEYS = 25_000_000
 # Keys of so many batches' records are put in order by themselves before all are put in order again.
 _MOST_NEW = 200_000
 
 Bits = NDArray[np.int64]
+# The numbers of batches. A log that takes one each second needs 68 years for more.
+Seqs = NDArray[np.int32]
 
 
 def bits_of(key: Sequence[str]) -> Column:
@@ -41,6 +44,41 @@ def collect_bits(rows: DataFrame, key: Sequence[str]) -> Bits:
 
 
 @dataclass(frozen=True)
+class KeysInOrder:
+    """The bits of keys in ascending order, and of each the number of the batch that brought it."""
+
+    bits: Bits
+    seqs: Seqs
+
+    @classmethod
+    def of(cls, bits: Bits, seqs: Seqs) -> KeysInOrder:
+        """Those that were read in any order."""
+        order = np.argsort(bits, kind="stable")
+        return cls(bits[order], seqs[order])
+
+    def among(self, bits: Bits) -> NDArray[np.bool_]:
+        """Of each of some bits, whether a key has them."""
+        places = np.searchsorted(self.bits, bits)
+        found = np.zeros(len(bits), dtype=np.bool_)
+        inside = places < len(self.bits)
+        found[inside] = self.bits[places[inside]] == bits[inside]
+        return found
+
+    def seqs_of(self, bits: Bits) -> Seqs:
+        """The batches that brought keys with some of these bits."""
+        begins, ends = (np.searchsorted(self.bits, bits, side) for side in ("left", "right"))
+        times = ends - begins
+        # The places from each begin to its end, one after the other.
+        places = np.arange(times.sum()) + np.repeat(begins - (np.cumsum(times) - times), times)
+        return np.unique(self.seqs[places])
+
+    def plus(self, others: KeysInOrder) -> KeysInOrder:
+        """With others, each in its place."""
+        places = np.searchsorted(self.bits, others.bits)
+        return KeysInOrder(np.insert(self.bits, places, others.bits), np.insert(self.seqs, places, others.seqs))
+
+
+@dataclass(frozen=True)
 class LogKeys:
     """The keys of a log at one receipt: most of them in order, and those of the newest batches in order for themselves.
 
@@ -49,31 +87,31 @@ class LogKeys:
 
     identity: str
     key: tuple[str, ...]
-    old: Bits
-    new: Bits
+    old: KeysInOrder
+    new: KeysInOrder
 
     @property
     def count(self) -> int:
-        return len(self.old) + len(self.new)
+        return len(self.old.bits) + len(self.new.bits)
 
     def among(self, bits: Bits) -> NDArray[np.bool_]:
         """Of each of some bits, whether a key of the log has them."""
-        return _is_in(self.old, bits) | _is_in(self.new, bits)
+        return self.old.among(bits) | self.new.among(bits)
 
-    def after(self, identity: str, bits: Bits) -> LogKeys:
-        """With the keys of a batch, whose receipt has this identity."""
-        new = np.union1d(self.new, bits)
-        if len(new) <= _MOST_NEW:
+    def seqs_of(self, bits: Bits) -> list[int]:
+        """The numbers of the batches in which keys with some of these bits are."""
+        return sorted({*self.old.seqs_of(bits).tolist(), *self.new.seqs_of(bits).tolist()})
+
+    def after(self, identity: str, bits: Bits, seq: int) -> LogKeys:
+        """With the keys of a batch, whose receipt has this identity and this number."""
+        each = np.unique(bits)
+        new = self.new.plus(KeysInOrder(each, np.full(len(each), seq, dtype=np.int32)))
+        if len(new.bits) <= _MOST_NEW:
             return LogKeys(identity, self.key, self.old, new)
-        return LogKeys(identity, self.key, np.union1d(self.old, new), new[:0])
+        return LogKeys(identity, self.key, self.old.plus(new), _NONE)
 
 
-def _is_in(ordered: Bits, bits: Bits) -> NDArray[np.bool_]:
-    places = np.searchsorted(ordered, bits)
-    found = np.zeros(len(bits), dtype=np.bool_)
-    inside = places < len(ordered)
-    found[inside] = ordered[places[inside]] == bits[inside]
-    return found
+_NONE = KeysInOrder(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))
 
 
 class KnownKeys:
@@ -103,6 +141,13 @@ class KnownKeys:
                 total -= self._kept.popitem(last=False)[1].count
 
 
-def first_keys(key: tuple[str, ...], identity: str, bits: Bits) -> LogKeys:
-    """The keys of a log of which all bits were read."""
-    return LogKeys(identity, key, np.unique(bits), np.empty(0, dtype=np.int64))
+def no_keys(key: tuple[str, ...], identity: str) -> LogKeys:
+    """The keys of a log without rows."""
+    return LogKeys(identity, key, _NONE, _NONE)
+
+
+def read_keys(rows: DataFrame, key: tuple[str, ...], identity: str) -> LogKeys:
+    """The keys of a log, of which these are all rows; a scan of the key's columns."""
+    found = rows.select(bits_of(key).alias("bits"), F.col(SEQ).cast("int").alias("seq")).toArrow()
+    bits, seqs = (np.asarray(found.column(name).to_numpy()) for name in ("bits", "seq"))
+    return LogKeys(identity, key, KeysInOrder.of(bits, seqs), _NONE)

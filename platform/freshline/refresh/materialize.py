@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    FractionalType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from freshline.refresh.literal import quoted
 
@@ -16,7 +32,18 @@ from freshline.refresh.literal import quoted
 FEW_ROWS = 5_000
 # So many changed rows often make more than FEW_ROWS of what is computed from them.
 LIKELY_MANY = 1_000
-_PLAIN = (StringType(), BinaryType())
+_PLAIN = (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    FractionalType,
+    IntegralType,
+    TimestampNTZType,
+    TimestampType,
+)
+# Those of the helpers of merges are such.
+_PLAIN_NAME = re.compile("[a-z][0-9]*")
 
 
 def collect_if_small(rows: DataFrame, most: int = FEW_ROWS) -> tuple[DataFrame, int] | None:
@@ -74,7 +101,7 @@ def as_types(rows: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
     changed = [before[name] for name, kind in kinds.items() if before[name].dataType != kind]
     if not changed:
         return rows
-    if all(field.dataType in _PLAIN and kinds[field.name] in _PLAIN and not field.metadata for field in changed):
+    if all(_is_plain(field.dataType) and _is_plain(kinds[field.name]) and not field.metadata for field in changed):
         # Each part of a column is a call into the JVM, a text is one.
         return rows.selectExpr(*[_as_text(before[name], kind) for name, kind in kinds.items()])
     return rows.select(
@@ -85,6 +112,21 @@ def as_types(rows: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
             for name, kind in kinds.items()
         ]
     )
+
+
+def _is_plain(kind: DataType) -> bool:
+    """Whether the name of a type reads back as the type: nothing in it must be quoted, and no text has a collation."""
+    match kind:
+        case StructType():
+            return all(_PLAIN_NAME.fullmatch(field.name) and _is_plain(field.dataType) for field in kind.fields)
+        case ArrayType():
+            return _is_plain(kind.elementType)
+        case MapType():
+            return _is_plain(kind.keyType) and _is_plain(kind.valueType)
+        case StringType():
+            return kind == StringType()
+        case _:
+            return isinstance(kind, _PLAIN)
 
 
 def _as_text(field: StructField, kind: DataType) -> str:

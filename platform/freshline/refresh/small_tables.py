@@ -11,15 +11,18 @@ raise the protocol's reader version or stand in the metadata).
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from freshline.declare.connector import SEQ
 from freshline.refresh.opened import opened
 
 # Where a path of a list has one of these, Spark 4.2 takes it for a pattern and reads all files of the list once more,
@@ -62,6 +65,30 @@ def read_small(
     schema = schema if also is None else schema.add(also, "string")
     reader = spark.read.schema(schema).option("__globPaths__", "false")
     return reader.parquet(*[str(file) for file in found])
+
+
+def files_of_batches(path: Path, version: int, seqs: Sequence[int]) -> list[str] | None:
+    """The files of a version of a log that may have rows of some batches, as its log names them.
+
+    None of a log whose files do not hold rows as the table has them.
+    """
+    try:
+        table = opened(path, version)
+    except DeltaError:
+        return None
+    if not _is_plain(table):
+        return None
+    files = pa.table(table.get_add_actions(flatten=True))
+    least, greatest = f"min.{SEQ}", f"max.{SEQ}"
+    if not {least, greatest} <= set(files.column_names):
+        return [str(file) for file in files["path"].to_pylist()]
+    ordered = sorted(seqs)
+    found: list[str] = []
+    for file, first, last in zip(*[files[name].to_pylist() for name in ("path", least, greatest)], strict=True):
+        after = 0 if first is None else bisect_left(ordered, first)
+        if first is None or last is None or (after < len(ordered) and ordered[after] <= last):
+            found.append(file)
+    return found
 
 
 def _named(path: Path, files: Sequence[str]) -> list[Path]:

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
@@ -53,14 +55,16 @@ from freshline.plan.request import LIVE, RefreshRequest
 from freshline.plan.result import Kind, RefreshResult, State
 from freshline.plan.watermark import EventTime, MovedBy, SeenTimes, after_batch, after_pause, count_times, rules_of
 from freshline.query.reason import Reason
+from freshline.refresh.arrow_rows import ArrowRows, are_carried, in_spark, take
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.constraints import count_violations
 from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import FILE, HASH, WATERMARK
-from freshline.refresh.known_keys import KnownKeys
+from freshline.refresh.known_keys import KnownKeys, bits_of
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import collect_if_small
 from freshline.run.repeated import KeysAfter, LogBefore, mark_repeated
+from freshline.run.repeated_here import BITS, is_marked_here, mark_repeated_here
 from freshline.sources.prepare import prepare_formats, undeclared_of
 from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Inspection, Portion, Reader
 from freshline.sources.records import (
@@ -78,9 +82,13 @@ from freshline.sources.records import (
     seen_times,
     statistics_columns,
 )
+from freshline.sources.records_here import accepted_here
 
 # What a loop asks for ends after this long, so that what was read is handed on; the rest comes with the next look.
 LIVE_SECONDS = 20.0
+# What few records are told in the engine's process beside what they have: of a log with a watermark these.
+_PARTITION, _TIME = "_freshline_event_partition", "_freshline_event_time"
+_ALSO = {BITS, _PARTITION, _TIME}
 
 
 @dataclass(frozen=True)
@@ -359,6 +367,15 @@ class Batch:
         """The good ones of judged records as rows of the log table."""
         return accepted(rows, self.spec, self.seq, self.now, watermark=self.watermark)
 
+    def accept_here(self, rows: ArrowRows) -> ArrowRows:
+        """As `accept`, of records in the engine's process."""
+        return accepted_here(rows, self.spec, self.seq, self.now, watermark=self.watermark)
+
+    @property
+    def log(self) -> LogBefore:
+        """The log as the batch finds it."""
+        return LogBefore(self.spec, self.path, self.newest, self.seq, self.now, self.known)
+
 
 def _ingest(
     runtime: Runtime,
@@ -536,12 +553,13 @@ def _commit_certain(runtime: Runtime, batch: Batch, certain: Certain, cancellati
 class Looked:
     """Records of a batch that were looked at one by one.
 
-    `rows` are as `judge_records` gives them, with those that were there before; `few` is how many they are where they
-    are in memory. `rejected` go to quarantine, those left out nowhere. `keys` are those of the log with those of these
-    records, None where nobody keeps them.
+    `records` are as `judge_records` gives them, with those that were there before, and `accepted` the good ones as rows
+    of the log; `few` is how many records they are where they are in memory. `rejected` go to quarantine, those left out
+    nowhere. `keys` are those of the log with those of these records, None where nobody keeps them.
     """
 
-    rows: DataFrame
+    records: DataFrame | ArrowRows
+    accepted: DataFrame | ArrowRows
     good: int
     rejected: int
     redelivered: int
@@ -554,6 +572,11 @@ class Looked:
     @property
     def left_out(self) -> int:
         return self.redelivered + self.dropped
+
+    @property
+    def rows(self) -> DataFrame:
+        """The records for Spark."""
+        return in_spark(self.records)
 
 
 @contextmanager
@@ -569,44 +592,102 @@ def look_at(spark: SparkSession, batch: Batch, rows: DataFrame, *, counted: bool
     if batch.small:
         # In one task nothing needs to be shuffled, and the log gets one file.
         rows = rows.coalesce(1)
-        few = collect_if_small(rows, SMALL_ROWS)
+        if not are_carried(rows.schema) or not is_marked_here(spec, rows.schema):
+            few = collect_if_small(rows, SMALL_ROWS)
+        elif (held := _take(batch, rows)) is not None:
+            yield _looked_here(spark, batch, held, counted=counted)
+            return
     rows = few[0] if few is not None else rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        log = LogBefore(spec, batch.path, batch.newest, batch.now, batch.known)
-        marked, keys = mark_repeated(spark, log, rows, few=few is not None)
-        again = collect_if_small(marked, SMALL_ROWS) if few is not None and marked is not rows else None
-        marked = marked if again is None else again[0]
-        place = F.col(FILE) if counted else F.lit("")
-        timed = spec.watermark is not None
-        seen = SeenTimes()
-        groups: Counter[tuple[str, str | None]]
-        if few is not None:
-            found_rows = marked.select(place, ERROR, *(event_columns(spec, batch.now) if timed else ())).collect()
-            groups = Counter((row[0], row[1]) for row in found_rows)
-            if timed:
-                good_times = [(row[2], row[3]) for row in found_rows if row[1] is None]
-                seen = count_times(good_times, before=batch.watermark, now=batch.now, rules=rules_of(spec))
-        else:
-            groups = Counter({(row[0], row[1]): row[2] for row in marked.groupBy(place, ERROR).count().collect()})
-            if timed:
-                seen = seen_times(batch.accept(marked), spec, batch.now, batch.watermark)
-        counts: Counter[str | None] = Counter()
-        found: Counter[str] = Counter()
-        for (file, error), count in groups.items():
-            counts[error] += count
-            found[file] += count
-        batch.confirm(found if counted else None)
-        require_readable(spec, counts)
-        violations = _violations(marked, spec)
-        redelivered = counts.pop(REDELIVERED, 0)
-        dropped = counts.pop(DROPPED, 0)
-        good = counts.pop(None, 0)
-        rejected = sum(counts.values())
-        held = None if few is None else few[1]
-        yield Looked(marked, good, rejected, redelivered, dropped, violations, seen, held, keys)
+        yield _looked(spark, batch, rows, None if few is None else few[1], counted=counted)
     finally:
         if few is None:
             rows.unpersist()
+
+
+def _take(batch: Batch, rows: DataFrame) -> ArrowRows | None:
+    """Records in the engine's process, with what it is told of each; None where they are not few."""
+    spec = batch.spec
+    also = {BITS: bits_of(tuple(spec.primary_key))} if spec.primary_key else {}
+    if spec.watermark is not None:
+        part, time = event_columns(spec, batch.now)
+        also |= {_PARTITION: part, _TIME: time}
+    return take(rows.withColumns(also) if also else rows, SMALL_ROWS)
+
+
+def _looked_here(spark: SparkSession, batch: Batch, held: ArrowRows, *, counted: bool) -> Looked:
+    """Records in the engine's process, looked at without Spark."""
+    spec = batch.spec
+    marked, keys = held, None
+    if spec.primary_key:
+        found = mark_repeated_here(spark, batch.log, held)
+        if found is None:
+            return _looked(spark, batch, held.drop(*_ALSO & {*held.schema.names}).frame(), held.count, counted=counted)
+        marked, keys = found
+    seen = SeenTimes()
+    if spec.watermark is not None:
+        good = marked.table.filter(pc.is_null(marked.table[ERROR]))
+        times = list(zip(_texts(good[_PARTITION]), good[_TIME].to_pylist(), strict=True))
+        seen = count_times(times, before=batch.watermark, now=batch.now, rules=rules_of(spec))
+    marked = marked.drop(*_ALSO & {*marked.schema.names})
+    places = _texts(marked.table[FILE]) if counted else [""] * marked.count
+    groups = Counter(zip(places, _texts(marked.table[ERROR]), strict=True))
+    return _counted(batch, marked, batch.accept_here(marked), groups, seen, marked.count, keys, counted=counted)
+
+
+def _texts(column: pa.ChunkedArray) -> list[Any]:
+    return [None if value is None else value.decode("utf-8", "replace") for value in column.to_pylist()]
+
+
+def _looked(spark: SparkSession, batch: Batch, rows: DataFrame, few: int | None, *, counted: bool) -> Looked:
+    """Records that Spark keeps, looked at; `few` is how many where the driver has them."""
+    spec = batch.spec
+    marked, keys = mark_repeated(spark, batch.log, rows, few=few is not None)
+    again = collect_if_small(marked, SMALL_ROWS) if few is not None and marked is not rows else None
+    marked = marked if again is None else again[0]
+    place = F.col(FILE) if counted else F.lit("")
+    timed = spec.watermark is not None
+    seen = SeenTimes()
+    groups: Counter[tuple[str, str | None]]
+    if few is not None:
+        found_rows = marked.select(place, ERROR, *(event_columns(spec, batch.now) if timed else ())).collect()
+        groups = Counter((row[0], row[1]) for row in found_rows)
+        if timed:
+            good_times = [(row[2], row[3]) for row in found_rows if row[1] is None]
+            seen = count_times(good_times, before=batch.watermark, now=batch.now, rules=rules_of(spec))
+    else:
+        groups = Counter({(row[0], row[1]): row[2] for row in marked.groupBy(place, ERROR).count().collect()})
+        if timed:
+            seen = seen_times(batch.accept(marked), spec, batch.now, batch.watermark)
+    return _counted(batch, marked, batch.accept(marked), groups, seen, few, keys, counted=counted)
+
+
+def _counted(
+    batch: Batch,
+    marked: DataFrame | ArrowRows,
+    rows: DataFrame | ArrowRows,
+    groups: Mapping[tuple[str, str | None], int],
+    seen: SeenTimes,
+    few: int | None,
+    keys: KeysAfter | None,
+    *,
+    counted: bool,
+) -> Looked:
+    """What became of marked records, by how many there are of each place and error; `rows` are those of the log."""
+    spec = batch.spec
+    counts: Counter[str | None] = Counter()
+    found: Counter[str] = Counter()
+    for (file, error), count in groups.items():
+        counts[error] += count
+        found[file] += count
+    batch.confirm(found if counted else None)
+    require_readable(spec, counts)
+    violations = _violations(marked, spec)
+    redelivered = counts.pop(REDELIVERED, 0)
+    dropped = counts.pop(DROPPED, 0)
+    good = counts.pop(None, 0)
+    rejected = sum(counts.values())
+    return Looked(marked, rows, good, rejected, redelivered, dropped, violations, seen, few, keys)
 
 
 def _commit_checked(
@@ -629,24 +710,23 @@ def _commit_checked(
             rows_out = quarantined(looked.rows, spec, batch.seq, batch.now)
             commit_quarantine(runtime, spark, spec, rows_out, receipt, count=looked.few, schema=quarantine_schema(spec))
             runtime.failpoint("log-after-quarantine")
-        good = batch.accept(looked.rows)
-        committed = commit_log(runtime, batch, good, receipt, cancellation, count=looked.few)
+        committed = commit_log(runtime, batch, looked.accepted, receipt, cancellation, count=looked.few)
         note_keys(batch, looked, committed)
     return Ingested(committed, looked.rejected, looked.redelivered, looked.dropped, looked.violations)
 
 
-def _violations(marked: DataFrame, spec: SourceSpec) -> dict[str, Violation]:
+def _violations(marked: DataFrame | ArrowRows, spec: SourceSpec) -> dict[str, Violation]:
     """What the records violate; one that is there already, or in quarantine for another reason, violates nothing."""
     if not spec.constraints:
         return {}
-    checked = marked.where(F.coalesce(~F.col(ERROR).isin(REDELIVERED, "KEY_CONFLICT"), F.lit(True)))
+    checked = in_spark(marked).where(F.coalesce(~F.col(ERROR).isin(REDELIVERED, "KEY_CONFLICT"), F.lit(True)))
     return count_violations(checked, spec.constraints, str(spec.name))
 
 
 def commit_log(
     runtime: Runtime,
     batch: Batch,
-    rows: DataFrame,
+    rows: DataFrame | ArrowRows,
     receipt: Receipt,
     cancellation: Cancellation,
     *,

@@ -13,17 +13,17 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from freshline.commit.delta_log import count_all
+from freshline.commit.delta_log import count_all, newest_version
 from freshline.declare.change import OP, POSITION, UNSENT
 from freshline.declare.spec import SourceSpec
 from freshline.plan.receipt import Receipt
 from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import HASH, INGESTED_AT, SEQ
 from freshline.refresh.keys import keys_of
-from freshline.refresh.known_keys import Bits, KnownKeys, LogKeys, bits_of, collect_bits, first_keys
+from freshline.refresh.known_keys import Bits, KnownKeys, LogKeys, bits_of, collect_bits, no_keys, read_keys
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
-from freshline.refresh.small_tables import read_small
+from freshline.refresh.small_tables import files_of_batches, read_small
 from freshline.sources.changes import judge_events, same_values
 from freshline.sources.records import ERROR, mark_duplicates, mark_known
 
@@ -37,11 +37,12 @@ KeysAfter = Callable[[str], LogKeys]
 
 @dataclass(frozen=True)
 class LogBefore:
-    """A log as a batch finds it: its newest receipt, the time of the batch, and where the keys of logs are kept."""
+    """A log as a batch finds it: its newest receipt, number and time of the batch, and where the keys of logs are."""
 
     spec: SourceSpec
     path: Path
     newest: Receipt | None
+    seq: int
     now: datetime
     known: KnownKeys
 
@@ -70,14 +71,16 @@ def _judge_events(spark: SparkSession, log: LogBefore, rows: DataFrame) -> tuple
     names = (*spec.primary_key, POSITION, OP)
     good = rows.where(F.col(ERROR).isNull())
     known_by = good.where(F.col(POSITION).isNotNull())
-    before = _log_keys(spark, log, count, names) if spec.recognizes_events else None
+    before = log_keys(spark, log, count, names) if spec.recognizes_events else None
     after: KeysAfter | None = None
     twice, sought = False, known_by.select(*_columns(names)) if spec.recognizes_events else None
     if before is not None:
         bits = collect_bits(known_by, names)
-        after = partial(before.after, bits=bits)
+        known = before.among(bits)
+        # What comes again is mostly left out, and must not be kept once more each time.
+        after = partial(before.after, bits=bits[~known], seq=log.seq)
         twice = len(np.unique(bits)) < len(bits)
-        sought = _with_bits(known_by, names, np.unique(bits[before.among(bits)]))
+        sought = _with_bits(known_by, names, np.unique(bits[known]))
     unsent = good.where(F.size(UNSENT) > 0).select(*_columns(spec.primary_key))
     lacks = unsent.limit(1).count() > 0
     in_order = spec.format is not None and spec.format.is_in_source_order
@@ -113,26 +116,42 @@ def _mark_redelivered(
     stored_count = count_all([log.path])[0]
     # They pass through this process. Of a batch of too many Spark looks for all.
     many = not few and good.count() > log.known.most
-    before = None if many else _log_keys(spark, log, stored_count, key)
+    before = None if many else log_keys(spark, log, stored_count, key)
     if before is None:
         keys = [F.col(quoted(name)) for name in key]
         counted = good.groupBy(*keys).agg(F.count(F.lit(1)).alias("_freshline_times"))
         twice = bool(counted.where("_freshline_times > 1").select(F.lit(1)).take(1))
-        marked = _mark_known(spark, log, rows, good.select(*keys).distinct(), stored_count, few=False)
+        stored = _recent(log, _stored(spark, log.path))
+        marked = _mark_known(spark, log, rows, good.select(*keys).distinct(), stored, stored_count, few=False)
         return mark_duplicates(marked, spec) if twice else marked, None
     if few:
         bits = np.array([row[0] for row in good.select(bits_of(key)).collect()], dtype=np.int64)
     else:
         bits = collect_bits(good, key)
     each, times = np.unique(bits, return_counts=True)
-    sought, repeated = _with_bits(good, key, each[before.among(each)]), each[times > 1]
+    suspects, repeated = each[before.among(each)], each[times > 1]
+    sought = _with_bits(good, key, suspects)
     # First by the log: of a key that it has the first record of the batch may be the wrong one.
     if sought is not None and not few:
         sought = sought.distinct()
-    marked = rows if sought is None else _mark_known(spark, log, rows, sought, stored_count, few=few)
+    marked = rows
+    if sought is not None:
+        stored = _recent(log, _stored_in(spark, log.path, before.seqs_of(suspects)))
+        marked = _mark_known(spark, log, rows, sought, stored, stored_count, few=few)
     if len(repeated):
         marked = mark_duplicates(marked, spec) if few else _mark_repeated_in_batch(marked, spec, repeated)
-    return marked, partial(before.after, bits=bits)
+    return marked, partial(before.after, bits=_bits_that_stay(marked, key, each, suspects), seq=log.seq)
+
+
+def _bits_that_stay(marked: DataFrame, key: Sequence[str], each: Bits, suspects: Bits) -> Bits:
+    """The bits of the keys that a batch adds to the log; `each` are those of all of its keys.
+
+    A key that came before is mostly left out, and must not be kept once more each time.
+    """
+    if not len(suspects):
+        return each
+    stay = _having_bits(marked.where(F.col(ERROR).isNull()), key, suspects)
+    return np.concatenate([np.setdiff1d(each, suspects), collect_bits(stay, key)])
 
 
 def _mark_repeated_in_batch(rows: DataFrame, spec: SourceSpec, bits: Bits) -> DataFrame:
@@ -149,12 +168,21 @@ def _mark_repeated_in_batch(rows: DataFrame, spec: SourceSpec, bits: Bits) -> Da
 
 
 def _mark_known(
-    spark: SparkSession, log: LogBefore, rows: DataFrame, sought: DataFrame, stored_count: int | None, *, few: bool
+    spark: SparkSession,
+    log: LogBefore,
+    rows: DataFrame,
+    sought: DataFrame,
+    stored: DataFrame,
+    stored_count: int | None,
+    *,
+    few: bool,
 ) -> DataFrame:
-    """The records with those marked that have one of the keys `sought` and whose key is in the log."""
+    """The records with those marked that have one of the keys `sought` and whose key is in the log.
+
+    `stored` are the rows of the log that may have such a key.
+    """
     keys = [F.col(quoted(key)) for key in log.spec.primary_key]
     with suited_to(spark, [stored_count]):
-        stored = _recent(log, _stored(spark, log.path))
         # The batch is the small side: its keys go to the log's scan.
         hits = (
             keys_of(sought).restrict(stored)
@@ -165,16 +193,16 @@ def _mark_known(
     return mark_known(rows, known, log.spec) if found else rows
 
 
-def _log_keys(spark: SparkSession, log: LogBefore, count: int | None, key: tuple[str, ...]) -> LogKeys | None:
+def log_keys(spark: SparkSession, log: LogBefore, count: int | None, key: tuple[str, ...]) -> LogKeys | None:
     """The keys of the log before a batch, by a scan of the log where they are not kept; None of a log of too many."""
     identity = "" if log.newest is None else log.newest.identity
     kept = log.known.find(log.path, key, identity)
     if kept is not None or count is None or count > log.known.most:
         return kept
     if count == 0:
-        return first_keys(key, identity, np.empty(0, dtype=np.int64))
+        return no_keys(key, identity)
     with suited_to(spark, [count]):
-        return first_keys(key, identity, collect_bits(_stored(spark, log.path), key))
+        return read_keys(_stored(spark, log.path), key, identity)
 
 
 def _with_bits(rows: DataFrame, key: Sequence[str], bits: Bits) -> DataFrame | None:
@@ -197,6 +225,14 @@ def _having_bits(rows: DataFrame, key: Sequence[str], bits: Bits, *, is_so: bool
 def _stored(spark: SparkSession, path: Path) -> DataFrame:
     stored = read_small(spark, path, None)
     return spark.read.format("delta").load(str(path)) if stored is None else stored
+
+
+def _stored_in(spark: SparkSession, path: Path, seqs: Sequence[int]) -> DataFrame:
+    """The rows of the files of a log that may have rows of some batches."""
+    version = newest_version(path)
+    files = None if version is None else files_of_batches(path, version, seqs)
+    stored = None if files is None else read_small(spark, path, version, files=files)
+    return _stored(spark, path) if stored is None else stored
 
 
 def _recent(log: LogBefore, stored: DataFrame) -> DataFrame:

@@ -204,6 +204,6 @@ def _commit(
         left = left.select(F.col(_QUARANTINED_IN).alias(SEQ), FILE, RECORD)
         mark_retried(runtime, spark, batch.spec, left, receipt, count=taken)
         runtime.failpoint("log-after-quarantine")
-        committed = commit_log(runtime, batch, batch.accept(looked.rows), receipt, cancellation, count=looked.few)
+        committed = commit_log(runtime, batch, looked.accepted, receipt, cancellation, count=looked.few)
         note_keys(batch, looked, committed)
         return looked

@@ -43,8 +43,9 @@ from freshline.plan.watermark import (
 )
 from freshline.refresh.constraints import VIOLATED, first_violated, violated
 from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ, WATERMARK
+from freshline.refresh.kept_columns import kept
 from freshline.refresh.literal import quoted
-from freshline.sources.formats.exact import Record, is_changed, is_lost, stored
+from freshline.sources.formats.exact import Record, is_changed, is_lost, loses, stored
 from freshline.sources.reader import LINE, VERDICT, Group
 
 RAW = "_freshline_raw"
@@ -312,8 +313,13 @@ def _known(spec: SourceSpec) -> list[str]:
 def _value(field: StructField, decoded: Decoded | None) -> Column:
     if decoded is None:
         return F.lit(None).cast(field.dataType)
+    return _stored(field, decoded.written)
+
+
+@kept
+def _stored(field: StructField, record: Record | None) -> Column:
     parsed = F.col(f"{PARSED}.{quoted(field.name)}")
-    return parsed if decoded.written is None else stored(parsed, field.dataType, decoded.written, field.name)
+    return parsed if record is None else stored(parsed, field.dataType, record, field.name)
 
 
 def _verdict(rows: DataFrame) -> Column:
@@ -321,13 +327,15 @@ def _verdict(rows: DataFrame) -> Column:
     return F.col(VERDICT) if VERDICT in rows.columns else F.lit(None).cast("string")
 
 
+@kept
 def _lost(field: StructField, record: Record, broken: str, within: str) -> Column | None:
     """The code of a record whose value of a column is not stored as it is; None where each value is."""
     parsed = F.col(f"{PARSED}.{quoted(field.name)}")
-    lost = is_lost(parsed, field.dataType, record, field.name)
-    if lost is None:
+    if not loses(field.dataType, record):
         return None
-    if not isinstance(field.dataType, ArrayType | MapType | StructType):
+    if isinstance(field.dataType, ArrayType | MapType | StructType):
+        lost = is_lost(parsed, field.dataType, record, field.name)
+    else:
         # The value is there already.
         lost = parsed.isNotNull() & F.col(f"{within}{quoted(field.name)}").isNull()
     changed = F.lit(value_changed(field.name))
@@ -341,8 +349,13 @@ def value_changed(name: str) -> str:
 
 def record_hash(spec: SourceSpec) -> Column:
     """64 bits over all values of a record: tells a redelivery from another record with the same key."""
+    return _hash_of(tuple(record_schema(spec).fields))
+
+
+@kept
+def _hash_of(fields: tuple[StructField, ...]) -> Column:
     # The hash passes over NULLs, so a value would look the same in another column: NULLs are hashed as such.
-    parts = [part for field in record_schema(spec).fields for part in _hashable(field)]
+    parts = [part for field in fields for part in _hashable(field)]
     return F.xxhash64(*parts)
 
 

@@ -29,7 +29,7 @@ from freshline.sources.files.connector import Files
 from freshline.sources.files.lines import Inspected, is_packed
 from freshline.sources.files.position import FileMark
 from freshline.sources.formats.decode import CORRUPT, STRICT_JSON
-from freshline.sources.formats.exact import Record, is_in_doubt, is_lost, read_as, stored
+from freshline.sources.formats.exact import Record, is_in_doubt, loses, read_as, stored
 from freshline.sources.formats.json import Json
 from freshline.sources.reader import STOPPED
 from freshline.sources.records import ERROR, record_schema
@@ -139,7 +139,7 @@ def parse_plain(spark: SparkSession, spec: SourceSpec, root: Path, files: Sequen
     doubt = F.col(CORRUPT).isNotNull()
     for number, (name, field) in enumerate(zip(names, declared, strict=True)):
         text = F.col(f"{PARSED}{number}")
-        if is_lost(text, field.dataType, written) is not None:
+        if loses(field.dataType, written):
             doubt = doubt | (text.isNotNull() & name.isNull())
         another = is_in_doubt(text, field.dataType)
         if another is not None:

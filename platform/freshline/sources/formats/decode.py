@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from freshline.declare.format import PARSED, VALUE, Decoded
 from freshline.declare.spec import SourceSpec
+from freshline.refresh.kept_columns import kept
 from freshline.sources.formats.exact import Record, has_half_character, is_whole, read_as
 from freshline.sources.formats.framing import FRAME_BYTES
 from freshline.sources.formats.registry import SCHEMA_ID
@@ -33,17 +34,26 @@ MOST_FIELDS = 20_480
 
 def decode_json(records: DataFrame, spec: SourceSpec, text: str = VALUE, code: str = "NOT_JSON") -> Decoded:
     """Each record as one JSON object, which is in the column `text`; `code` is that of one that is none."""
-    # By itself Spark's parser reads the first value of a line and forgets the rest, so what is behind it is checked.
-    written = Record(raw=F.col(text))
+    written = Record(raw=text)
     fields = [StructField(field.name, read_as(field.dataType, written)) for field in record_schema(spec).fields]
     schema = StructType([*fields, StructField(CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, **STRICT_JSON}
+    parsed = records.withColumn(PARSED, F.from_json(_body(text, spec.max_record_bytes), schema, options))
+    return Decoded(parsed, _json_error(text, spec.max_record_bytes, code), written)
+
+
+def _body(text: str, most: int) -> Column:
+    """A text of at most so many bytes without a byte order mark."""
     marked = F.startswith(text, F.lit(BYTE_ORDER_MARK))
-    body = F.when(marked, F.substring(text, 2, spec.max_record_bytes)).otherwise(F.col(text))
-    parsed = records.withColumn(PARSED, F.from_json(body, schema, options))
-    broken = F.col(PARSED).isNull() | F.col(f"{PARSED}.{CORRUPT}").isNotNull() | ~is_whole(body)
-    error = F.when(has_half_character(F.col(text)), F.lit("NOT_UTF8")).when(broken, F.lit(code))
-    return Decoded(parsed, error, written)
+    return F.when(marked, F.substring(text, 2, most)).otherwise(F.col(text))
+
+
+@kept
+def _json_error(text: str, most: int, code: str) -> Column:
+    """The code of a text that is no object of JSON, beside what PARSED says; NULL for one that is."""
+    # By itself Spark's parser reads the first value of a line and forgets the rest, so what is behind it is checked.
+    broken = F.col(PARSED).isNull() | F.col(f"{PARSED}.{CORRUPT}").isNotNull() | ~is_whole(_body(text, most))
+    return F.when(has_half_character(F.col(text)), F.lit("NOT_UTF8")).when(broken, F.lit(code))
 
 
 def decode_framed_json(records: DataFrame, spec: SourceSpec) -> Decoded:
@@ -75,8 +85,7 @@ def decode_xml(records: DataFrame, spec: SourceSpec) -> Decoded:
 def decode_text(records: DataFrame, spec: SourceSpec) -> Decoded:
     """Each record as the value of the one declared column, without a byte order mark."""
     (column,) = spec.record_columns
-    marked = F.startswith(VALUE, F.lit(BYTE_ORDER_MARK))
-    text = F.when(marked, F.substring(VALUE, 2, spec.max_record_bytes)).otherwise(F.col(VALUE))
+    text = _body(VALUE, spec.max_record_bytes)
     return Decoded(records.withColumn(PARSED, F.struct(text.alias(column.name))), F.lit(None).cast("string"))
 
 

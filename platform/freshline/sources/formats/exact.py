@@ -60,11 +60,11 @@ _BLANKS = " \t\r\n"
 
 @dataclass(frozen=True)
 class Record:
-    """Where values come from: `raw` is the text of a JSON record, where Spark's parser hands on numbers by way of a
-    DOUBLE; None where it hands on their own text. `csv` says that every value is a text of its own.
+    """Where values come from: `raw` is the column with the text of a JSON record, where Spark's parser hands on numbers
+    by way of a DOUBLE; None where it hands on their own text. `csv` says that every value is a text of its own.
     """
 
-    raw: Column | None = None
+    raw: str | None = None
     csv: bool = False
 
 
@@ -114,29 +114,23 @@ def stored(value: Column, kind: DataType, record: Record, name: str | None = Non
             return _stored_single(value, kind, record, name)
 
 
-def is_lost(value: Column, kind: DataType, record: Record, name: str | None = None) -> Column | None:
-    """Whether a value that was parsed with `read_as` would be another one; None where that cannot be."""
-    return _is_lost(value, kind, record, name) if _loses(kind, record) else None
-
-
-def _is_lost(value: Column, kind: DataType, record: Record, name: str | None = None) -> Column:
+def is_lost(value: Column, kind: DataType, record: Record, name: str | None = None) -> Column:
+    """Whether a value of a type that `loses`, which was parsed with `read_as`, would be another one."""
     match kind:
         case StructType():
-            fields = [field for field in kind.fields if _loses(field.dataType, record)]
-            lost = [_is_lost(value.getField(field.name), field.dataType, record, field.name) for field in fields]
+            fields = [field for field in kind.fields if loses(field.dataType, record)]
+            lost = [is_lost(value.getField(field.name), field.dataType, record, field.name) for field in fields]
             return F.array_contains(F.array(*lost), True)
         case ArrayType():
-            return F.exists(value, lambda x: F.coalesce(_is_lost(x, kind.elementType, record), F.lit(False)))
+            return F.exists(value, lambda x: F.coalesce(is_lost(x, kind.elementType, record), F.lit(False)))
         case MapType():
             # A name that stands twice would be two entries of one key.
             names = F.map_keys(value)
             lost_names = F.size(F.array_distinct(names)) != F.size(names)
-            if not _loses(kind.valueType, record):
+            if not loses(kind.valueType, record):
                 return lost_names
             values = F.map_values(value)
-            return lost_names | F.exists(
-                values, lambda x: F.coalesce(_is_lost(x, kind.valueType, record), F.lit(False))
-            )
+            return lost_names | F.exists(values, lambda x: F.coalesce(is_lost(x, kind.valueType, record), F.lit(False)))
         case _:
             return value.isNotNull() & stored(value, kind, record, name).isNull()
 
@@ -199,9 +193,9 @@ def _stored_single(value: Column, kind: DataType, record: Record, name: str | No
     """`stored` for what has no values within."""
     match kind:
         case StringType() if record.raw is not None:
-            return _written(value, record.raw, name)
+            return _written(value, F.col(record.raw), name)
         case DecimalType():
-            text = value if record.raw is None else _written(value, record.raw, name)
+            text = value if record.raw is None else _written(value, F.col(record.raw), name)
             return _decimal(text, kind)
         case DateType():
             return F.when(value.rlike(DATE_TEXT), value.try_cast(kind))
@@ -240,15 +234,16 @@ def _converts(kind: DataType, record: Record) -> bool:
         case StringType():
             return record.raw is not None
         case _:
-            return _loses(kind, record)
+            return loses(kind, record)
 
 
-def _loses(kind: DataType, record: Record) -> bool:
+def loses(kind: DataType, record: Record) -> bool:
+    """Whether a value that was parsed with `read_as` may become another one in its type."""
     match kind:
         case StructType():
-            return any(_loses(field.dataType, record) for field in kind.fields)
+            return any(loses(field.dataType, record) for field in kind.fields)
         case ArrayType():
-            return _loses(kind.elementType, record)
+            return loses(kind.elementType, record)
         case MapType():
             return True
         case StringType():

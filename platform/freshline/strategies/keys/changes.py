@@ -26,7 +26,7 @@ from freshline.commit.delta_log import count_rows, is_never_null, newest_version
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import DeltaJoin, TableSpec
-from freshline.plan.changes import ChangeKind
+from freshline.plan.changes import ChangeKind, Changes
 from freshline.query.reason import Reason
 from freshline.query.rules.algebra import Algebra
 from freshline.query.rules.stretch import Sessions, Stretch
@@ -175,7 +175,8 @@ def _by_algebra(sides: _Sides, algebra: Algebra) -> Changed | Reason | None:
         signed[Reading.SIGNED, name.view.lower()] = F.broadcast(images) if few else images
     attempt.held.callback(drop_algebra_views, spark, algebra, list(relations))
     expected = sum(changes[name].rows for name in step.changed)
-    followed = follow(spark, algebra, {**inputs, **signed}, target, never_null, expected=expected)
+    stored_rows = count_rows(attempt.path)
+    followed = follow(spark, algebra, {**inputs, **signed}, target, never_null, expected=expected, stored=stored_rows)
     if followed is None:
         return None
     if not runtime.is_understood(spec.fingerprint, step.changed):
@@ -228,6 +229,7 @@ def _by_keys(sides: _Sides) -> Changed | Reason:
         declared=None if runtime.is_understood(spec.fingerprint, step.changed) else spec.query.render(),
         stored=partial(as_stored, spec=spec),
         unchanged=[relation for relation, (_, count) in found.items() if count == 0],
+        grown=[name.view.lower() for name in step.changed if _has_grown(pins[name], attempt.changes[name])],
     )
     if isinstance(keys, Reason):
         return keys
@@ -245,6 +247,11 @@ def _by_keys(sides: _Sides) -> Changed | Reason:
             return Changed(keys, few if few.count else None, few.count, reason, spec.primary_key)
     new, many = materialize_once(rows, expected=keys.count, at_most=_most_rows(spec, keys))
     return _difference(sides, keys, new, many, reason)
+
+
+def _has_grown(pinned: Pinned, change: Changes) -> bool:
+    """Whether an input gained rows and lost none."""
+    return pinned.is_log or change.kind is ChangeKind.APPEND
 
 
 def _is_key_of_few(spec: TableSpec, keys: Keys) -> bool:
