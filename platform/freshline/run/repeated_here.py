@@ -18,20 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 from pyspark.sql import SparkSession
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    IntegralType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType
 
 from freshline.commit.delta_log import count_all, newest_version
 from freshline.declare.spec import SourceSpec
-from freshline.refresh.arrow_rows import ArrowRows
+from freshline.refresh.arrow_rows import ArrowRows, is_exact
 from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ
 from freshline.refresh.known_keys import Bits
 from freshline.refresh.small_tables import files_of_batches
@@ -45,9 +36,6 @@ MOST_FILES = 200
 # So many rows of them pass through this process, and so many may be left for having values of the keys.
 MOST_READ = 2_000_000
 MOST_LEFT = 50_000
-# Values that are equal where they are equal in Python. Times are not read from files here: Spark writes them in a way
-# of its own.
-_EQUAL = (BinaryType, BooleanType, DateType, DecimalType, IntegralType)
 _Key = tuple[Any, ...]
 
 
@@ -58,8 +46,8 @@ def is_marked_here(spec: SourceSpec, schema: StructType) -> bool:
 
 
 def _is_equal(kind: DataType) -> bool:
-    # A text with a collation is of the same class, and not equal to a plain one.
-    return isinstance(kind, _EQUAL) or kind == StringType()
+    # Times are not read from files here: Spark writes them in a way of its own.
+    return is_exact(kind) and not isinstance(kind, TimestampNTZType | TimestampType)
 
 
 def mark_repeated_here(spark: SparkSession, log: LogBefore, rows: ArrowRows) -> tuple[ArrowRows, KeysAfter] | None:
