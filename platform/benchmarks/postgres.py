@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from freshline.declare.change import OP
 from freshline.declare.names import TableName
 from freshline.engine.java import find_java
-from freshline.run.log import newest_batch
+from freshline.run.batch import newest_batch
 
 NAMES = ("id", "name", "score", "bio", OP)
 

@@ -172,9 +172,9 @@ TWINS = (
     Twin(
         Plant(
             "late-rows-count",
-            "run/log.py",
-            "self.now, watermark=self.watermark)",
-            "self.now, watermark=None)",
+            "run/batch.py",
+            "    watermark = None if stands is None else stands.watermark\n",
+            "    watermark = None\n",
             "a window that was final takes late rows",
         ),
         ("kill-webserver",),

@@ -18,7 +18,8 @@ from freshline.errors import DeclarationErrors, DefinitionChangedError
 from freshline.plan.request import RefreshRequest
 from freshline.plan.watermark import after_batch
 from freshline.refresh.cancellation import Cancellation
-from freshline.run import log, refresh_table
+from freshline.run import batch as batch_module
+from freshline.run import refresh_table
 from freshline.testing import Crash, Lab
 from tests.lanes import long_but
 from tests.scenarios.test_ingest import redeclare
@@ -331,7 +332,7 @@ def by_this_batch_alone(real):
 @pytest.mark.long
 def test_a_watermark_that_goes_back_is_found(spark, monkeypatch) -> None:
     """Mistakes in what closes a window are planted in `tests/query/test_final_windows.py`, where DuckDB finds them."""
-    monkeypatch.setattr(log, "after_batch", by_this_batch_alone(after_batch))
+    monkeypatch.setattr(batch_module, "after_batch", by_this_batch_alone(after_batch))
     call = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"
 
     for seed in range(3):

@@ -113,7 +113,7 @@ BUGS: tuple[Planted, ...] = (
         "posts are read in the order of their names", LANDING, slow=False,
     ),
     _bug(
-        "a log of posts is one of files", "run/log.py",
+        "a log of posts is one of files", "run/batch.py",
         "and position.kind != of.kind:", "and not isinstance(position, of):",
         "files of another folder arrive in the log of a source that was posted to",
         f"{CONFORMANCE}::TestHttp::test_a_log_of_another_connector_is_not_written",

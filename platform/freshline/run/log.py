@@ -11,18 +11,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
@@ -31,13 +26,8 @@ from pyspark.sql import functions as F
 
 from freshline.attempt.quarantine import commit_quarantine, next_seq
 from freshline.attempt.runtime import Progress, Runtime
-from freshline.commit.delta_log import (
-    exists,
-    newest_version,
-    open_table,
-    read_newest,
-)
-from freshline.commit.event_time import event_time_after, recorded_event_time
+from freshline.commit.delta_log import exists, newest_version, open_table
+from freshline.commit.event_time import recorded_event_time
 from freshline.commit.write import (
     Committed,
     append_rows,
@@ -46,49 +36,35 @@ from freshline.commit.write import (
     stored_schema,
     write_and_read_back,
 )
-from freshline.declare.connector import Position
 from freshline.declare.spec import SourceSpec
-from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError, FreshlineError
+from freshline.errors import DefinitionChangedError, FreshlineError
 from freshline.plan.disk import history_seconds
 from freshline.plan.receipt import Receipt, Violation, added_up
 from freshline.plan.request import LIVE, RefreshRequest
 from freshline.plan.result import Kind, RefreshResult, State
-from freshline.plan.watermark import EventTime, MovedBy, SeenTimes, after_batch, after_pause, count_times, rules_of
+from freshline.plan.watermark import SeenTimes, after_pause, rules_of
 from freshline.query.reason import Reason
-from freshline.refresh.arrow_rows import ArrowRows, are_carried, in_spark, take
+from freshline.refresh.arrow_rows import ArrowRows
 from freshline.refresh.cancellation import Cancellation
-from freshline.refresh.constraints import count_violations
 from freshline.refresh.execution import suited_to
-from freshline.refresh.inputs import FILE, HASH, WATERMARK
-from freshline.refresh.known_keys import KnownKeys, bits_of
+from freshline.refresh.inputs import HASH, WATERMARK
 from freshline.refresh.literal import quoted
-from freshline.refresh.materialize import collect_if_small
-from freshline.run.repeated import KeysAfter, LogBefore, mark_repeated
-from freshline.run.repeated_here import BITS, is_marked_here, mark_repeated_here
+from freshline.run.batch import Batch, begin_batch, fenced, newest_batch, stand
+from freshline.run.looked import look_at, note_keys
 from freshline.sources.prepare import prepare_formats, undeclared_of
 from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Inspection, Portion, Reader
 from freshline.sources.records import (
-    DROPPED,
     ERROR,
-    REDELIVERED,
-    accepted,
-    event_columns,
     judge_records,
     log_schema,
     quarantine_schema,
     quarantined,
-    record_hash,
-    require_readable,
     seen_times,
     statistics_columns,
 )
-from freshline.sources.records_here import accepted_here
 
 # What a loop asks for ends after this long, so that what was read is handed on; the rest comes with the next look.
 LIVE_SECONDS = 20.0
-# What few records are told in the engine's process beside what they have: of a log with a watermark these.
-_PARTITION, _TIME = "_freshline_event_partition", "_freshline_event_time"
-_ALSO = {BITS, _PARTITION, _TIME}
 
 
 @dataclass(frozen=True)
@@ -245,7 +221,7 @@ def _pass_time(
         planned = newest_version(path)
         newest = newest_batch(spec, path)
         if newest is None or (newest.epoch, newest.seq) != (receipt.epoch, receipt.seq):
-            raise _fenced(spec)
+            raise fenced(spec)
         seq = next_seq(runtime, spark, spec, newest, mode)
         empty = replace(
             newest,
@@ -274,35 +250,8 @@ def _pass_time(
         )
         runtime.failpoint("log-after-commit")
     if committed is None:
-        raise _fenced(spec)
+        raise fenced(spec)
     return committed
-
-
-def _fenced(spec: SourceSpec) -> FencedError:
-    return FencedError(
-        "another batch was committed to this log meanwhile; nothing was written. Ask again.", where=str(spec.name)
-    )
-
-
-def newest_batch(spec: SourceSpec, path: Path) -> Receipt | None:
-    """The receipt of the newest batch, None before the first. Raises an error for a log that holds other rows."""
-    newest = read_newest(path)
-    receipt = None if newest is None else newest.receipt
-    if newest is not None and newest.foreign:
-        raise ForeignWriteError(
-            f"version {newest.version} was not written by freshline. A log table holds only what its source sent: "
-            f"restore it with RESTORE TABLE delta.`{path}` TO VERSION AS OF {newest.receipt_version}, "
-            "then restart the engine.",
-            where=str(spec.name),
-        )
-    position = None if receipt is None else receipt.positions.get(spec.name)
-    of = spec.connection.position
-    if position is not None and of is not None and position.kind != of.kind:
-        raise DefinitionChangedError(
-            "the connector was changed, and the log has rows of the other one. Declare a source under a new name.",
-            where=str(spec.written_at),
-        )
-    return receipt
 
 
 def lacks_columns(path: Path, spec: SourceSpec) -> bool:
@@ -339,42 +288,6 @@ def provide_log(runtime: Runtime, spark: SparkSession, spec: SourceSpec, path: P
     if added:
         names = ", ".join(f"{quoted(wanted.name)} {wanted.dataType.simpleString()}" for wanted in added)
         spark.sql(f"ALTER TABLE delta.{quoted(str(path))} ADD COLUMNS ({names})")
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What becomes one commit. `receipt` makes its receipt from the rows that are good, rejected, left out.
-
-    `watermark` is the one before the batch; `passed` gives what the log knows of its events after it.
-    `confirm` is called before anything is committed, and raises where that must not be. `small` says that the records
-    may be looked at in the driver's own memory. `newest` is the receipt that the batch follows, and `known` has the
-    keys of logs.
-    """
-
-    spec: SourceSpec
-    path: Path
-    seq: int
-    now: datetime
-    small: bool
-    watermark: datetime | None
-    receipt: Callable[[int | None, int, int], Receipt]
-    passed: Callable[[SeenTimes], EventTime | None]
-    confirm: Callable[[Mapping[str, int] | None], None]
-    newest: Receipt | None
-    known: KnownKeys
-
-    def accept(self, rows: DataFrame) -> DataFrame:
-        """The good ones of judged records as rows of the log table."""
-        return accepted(rows, self.spec, self.seq, self.now, watermark=self.watermark)
-
-    def accept_here(self, rows: ArrowRows) -> ArrowRows:
-        """As `accept`, of records in the engine's process."""
-        return accepted_here(rows, self.spec, self.seq, self.now, watermark=self.watermark)
-
-    @property
-    def log(self) -> LogBefore:
-        """The log as the batch finds it."""
-        return LogBefore(self.spec, self.path, self.newest, self.seq, self.now, self.known)
 
 
 def _ingest(
@@ -417,88 +330,6 @@ def _ingest(
 
 def _undecoded(reader: Reader[Any, Any], spark: SparkSession, portion: Portion) -> list[DataFrame]:
     return [group.rows for group in reader.read(spark, portion).groups if group.error is None]
-
-
-@dataclass(frozen=True)
-class Standing:
-    """What a batch stands on: the version of the log, its newest receipt, and since when (of `time.monotonic`)."""
-
-    version: int | None
-    newest: Receipt | None
-    since: float
-
-
-def stand(runtime: Runtime, spec: SourceSpec, position: Position | None) -> Standing:
-    """What a batch that begins at a position stands on. Raises FencedError where the log is not there any more."""
-    since, path = time.monotonic(), runtime.warehouse.path(spec.name)
-    # First: what is committed from here on was not seen.
-    version = newest_version(path)
-    newest = newest_batch(spec, path)
-    if (None if newest is None else newest.positions.get(spec.name)) != position:
-        raise _fenced(spec)
-    return Standing(version, newest, since)
-
-
-def begin_batch(
-    runtime: Runtime,
-    spark: SparkSession,
-    spec: SourceSpec,
-    portion: Portion,
-    standing: Standing,
-    mode: str,
-    reason: str,
-    unread: Callable[[], Mapping[str, bool]],
-    confirm: Callable[[Mapping[str, int] | None], None] = lambda found: None,
-) -> Batch:
-    """The batch of a portion, with a number of its own; `reason` is the code of its receipt.
-
-    `unread` gives the partitions of the source, each with whether it has records behind the portion. `confirm` is as in
-    `Batch`.
-    """
-    planned, newest = standing.version, standing.newest
-    path = runtime.warehouse.path(spec.name)
-    now = runtime.clock()
-    before = None if planned is None else event_time_after(spec, path, planned, newest, now)
-    # While none is declared the watermark stands. Rows are late by it all the same, else they would be in time for
-    # windows that were closed before.
-    kept = newest.event_time if spec.watermark is None and newest is not None else None
-    seq = next_seq(runtime, spark, spec, newest, mode)
-    attempt = uuid4().hex
-
-    def receipt(good: int | None, rejected: int, left_out: int) -> Receipt:
-        # Where nobody counted, the commit's own metrics have the rows.
-        read = portion.most_records if good is None else good + rejected + left_out
-        return Receipt(
-            table=spec.name,
-            fingerprint=spec.fingerprint,
-            epoch=runtime.epoch,
-            seq=seq,
-            mode=mode,
-            strategy="append",
-            reason=str(Reason(reason, str(read if portion.pieces is None else portion.pieces))),
-            data_timestamp=portion.at,
-            positions={spec.name: portion.after},
-            rows_in=read,
-            rows_out=good,
-            rejected=rejected,
-            attempt=attempt,
-            cut={str(spec.name): {"seq": seq}},
-            seconds=time.monotonic() - standing.since,
-            planned=planned,
-        )
-
-    def passed(seen: SeenTimes) -> EventTime | None:
-        if spec.watermark is None:
-            # Declared again, it does not go back; what came meanwhile is then read from the rows.
-            if kept is None:
-                return None
-            return replace(kept, partitions={}, moved_by=MovedBy.NOTHING, late=0, ahead=0, late_by_seconds=0.0)
-        column = spec.stored_column(spec.watermark.column)
-        return after_batch(before, seen, unread(), now=now, rules=rules_of(spec), column=column)
-
-    stands = before or kept
-    watermark = None if stands is None else stands.watermark
-    return Batch(spec, path, seq, now, portion.small, watermark, receipt, passed, confirm, newest, runtime.known_keys)
 
 
 def _commit_portion(
@@ -549,147 +380,6 @@ def _commit_certain(runtime: Runtime, batch: Batch, certain: Certain, cancellati
             rows.unpersist()
 
 
-@dataclass(frozen=True)
-class Looked:
-    """Records of a batch that were looked at one by one.
-
-    `records` are as `judge_records` gives them, with those that were there before, and `accepted` the good ones as rows
-    of the log; `few` is how many records they are where they are in memory. `rejected` go to quarantine, those left out
-    nowhere. `keys` are those of the log with those of these records, None where nobody keeps them.
-    """
-
-    records: DataFrame | ArrowRows
-    accepted: DataFrame | ArrowRows
-    good: int
-    rejected: int
-    redelivered: int
-    dropped: int
-    violations: Mapping[str, Violation]
-    seen: SeenTimes
-    few: int | None
-    keys: KeysAfter | None = None
-
-    @property
-    def left_out(self) -> int:
-        return self.redelivered + self.dropped
-
-    @property
-    def rows(self) -> DataFrame:
-        """The records for Spark."""
-        return in_spark(self.records)
-
-
-@contextmanager
-def look_at(spark: SparkSession, batch: Batch, rows: DataFrame, *, counted: bool) -> Iterator[Looked]:
-    """Look at judged records one by one. With `counted` the reader is told how many there are of each place.
-
-    They are parsed once, and kept until the end for the counts, the quarantine and the log.
-    """
-    spec = batch.spec
-    if spec.unique_key:
-        rows = rows.withColumn(HASH, record_hash(spec))
-    few = None
-    if batch.small:
-        # In one task nothing needs to be shuffled, and the log gets one file.
-        rows = rows.coalesce(1)
-        if not are_carried(rows.schema) or not is_marked_here(spec, rows.schema):
-            few = collect_if_small(rows, SMALL_ROWS)
-        elif (held := _take(batch, rows)) is not None:
-            yield _looked_here(spark, batch, held, counted=counted)
-            return
-    rows = few[0] if few is not None else rows.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield _looked(spark, batch, rows, None if few is None else few[1], counted=counted)
-    finally:
-        if few is None:
-            rows.unpersist()
-
-
-def _take(batch: Batch, rows: DataFrame) -> ArrowRows | None:
-    """Records in the engine's process, with what it is told of each; None where they are not few."""
-    spec = batch.spec
-    also = {BITS: bits_of(tuple(spec.primary_key))} if spec.primary_key else {}
-    if spec.watermark is not None:
-        part, time = event_columns(spec, batch.now)
-        also |= {_PARTITION: part, _TIME: time}
-    return take(rows.withColumns(also) if also else rows, SMALL_ROWS)
-
-
-def _looked_here(spark: SparkSession, batch: Batch, held: ArrowRows, *, counted: bool) -> Looked:
-    """Records in the engine's process, looked at without Spark."""
-    spec = batch.spec
-    marked, keys = held, None
-    if spec.primary_key:
-        found = mark_repeated_here(spark, batch.log, held)
-        if found is None:
-            return _looked(spark, batch, held.drop(*_ALSO & {*held.schema.names}).frame(), held.count, counted=counted)
-        marked, keys = found
-    seen = SeenTimes()
-    if spec.watermark is not None:
-        good = marked.table.filter(pc.is_null(marked.table[ERROR]))
-        times = list(zip(_texts(good[_PARTITION]), good[_TIME].to_pylist(), strict=True))
-        seen = count_times(times, before=batch.watermark, now=batch.now, rules=rules_of(spec))
-    marked = marked.drop(*_ALSO & {*marked.schema.names})
-    places = _texts(marked.table[FILE]) if counted else [""] * marked.count
-    groups = Counter(zip(places, _texts(marked.table[ERROR]), strict=True))
-    return _counted(batch, marked, batch.accept_here(marked), groups, seen, marked.count, keys, counted=counted)
-
-
-def _texts(column: pa.ChunkedArray) -> list[Any]:
-    return [None if value is None else value.decode("utf-8", "replace") for value in column.to_pylist()]
-
-
-def _looked(spark: SparkSession, batch: Batch, rows: DataFrame, few: int | None, *, counted: bool) -> Looked:
-    """Records that Spark keeps, looked at; `few` is how many where the driver has them."""
-    spec = batch.spec
-    marked, keys = mark_repeated(spark, batch.log, rows, few=few is not None)
-    again = collect_if_small(marked, SMALL_ROWS) if few is not None and marked is not rows else None
-    marked = marked if again is None else again[0]
-    place = F.col(FILE) if counted else F.lit("")
-    timed = spec.watermark is not None
-    seen = SeenTimes()
-    groups: Counter[tuple[str, str | None]]
-    if few is not None:
-        found_rows = marked.select(place, ERROR, *(event_columns(spec, batch.now) if timed else ())).collect()
-        groups = Counter((row[0], row[1]) for row in found_rows)
-        if timed:
-            good_times = [(row[2], row[3]) for row in found_rows if row[1] is None]
-            seen = count_times(good_times, before=batch.watermark, now=batch.now, rules=rules_of(spec))
-    else:
-        groups = Counter({(row[0], row[1]): row[2] for row in marked.groupBy(place, ERROR).count().collect()})
-        if timed:
-            seen = seen_times(batch.accept(marked), spec, batch.now, batch.watermark)
-    return _counted(batch, marked, batch.accept(marked), groups, seen, few, keys, counted=counted)
-
-
-def _counted(
-    batch: Batch,
-    marked: DataFrame | ArrowRows,
-    rows: DataFrame | ArrowRows,
-    groups: Mapping[tuple[str, str | None], int],
-    seen: SeenTimes,
-    few: int | None,
-    keys: KeysAfter | None,
-    *,
-    counted: bool,
-) -> Looked:
-    """What became of marked records, by how many there are of each place and error; `rows` are those of the log."""
-    spec = batch.spec
-    counts: Counter[str | None] = Counter()
-    found: Counter[str] = Counter()
-    for (file, error), count in groups.items():
-        counts[error] += count
-        found[file] += count
-    batch.confirm(found if counted else None)
-    require_readable(spec, counts)
-    violations = _violations(marked, spec)
-    redelivered = counts.pop(REDELIVERED, 0)
-    dropped = counts.pop(DROPPED, 0)
-    good = counts.pop(None, 0)
-    rejected = sum(counts.values())
-    return Looked(marked, rows, good, rejected, redelivered, dropped, violations, seen, few, keys)
-
-
 def _commit_checked(
     runtime: Runtime,
     spark: SparkSession,
@@ -715,14 +405,6 @@ def _commit_checked(
     return Ingested(committed, looked.rejected, looked.redelivered, looked.dropped, looked.violations)
 
 
-def _violations(marked: DataFrame | ArrowRows, spec: SourceSpec) -> dict[str, Violation]:
-    """What the records violate; one that is there already, or in quarantine for another reason, violates nothing."""
-    if not spec.constraints:
-        return {}
-    checked = in_spark(marked).where(F.coalesce(~F.col(ERROR).isin(REDELIVERED, "KEY_CONFLICT"), F.lit(True)))
-    return count_violations(checked, spec.constraints, str(spec.name))
-
-
 def commit_log(
     runtime: Runtime,
     batch: Batch,
@@ -745,11 +427,5 @@ def commit_log(
         committed = write_and_read_back(write, batch.path, receipt, runtime.require_warehouse)
     runtime.failpoint("log-after-commit")
     if committed is None:
-        raise _fenced(batch.spec)
+        raise fenced(batch.spec)
     return committed if receipt.rows_out is None else replace(committed, rows_out=receipt.rows_out)
-
-
-def note_keys(batch: Batch, looked: Looked, committed: Committed) -> None:
-    """Keep the keys of the log with those of a batch that was committed."""
-    if looked.keys is not None:
-        batch.known.keep(batch.path, looked.keys(committed.receipt.identity))

@@ -31,17 +31,9 @@ from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import FILE, RECORD, SEQ
-from freshline.run.log import (
-    Batch,
-    Looked,
-    begin_batch,
-    commit_log,
-    look_at,
-    newest_batch,
-    note_keys,
-    provide_log,
-    stand,
-)
+from freshline.run.batch import Batch, begin_batch, newest_batch, stand
+from freshline.run.log import commit_log, provide_log
+from freshline.run.looked import Looked, look_at, note_keys
 from freshline.sources.prepare import prepare_formats
 from freshline.sources.reader import LINE, SMALL_ROWS, Asked, Group, Portion
 from freshline.sources.records import ERROR, FIELDS, LEFT_OUT, again_columns, judge_records

@@ -51,7 +51,7 @@ from freshline.refresh.keys import DELETE as REMOVE
 from freshline.refresh.keys import OP
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
-from freshline.run.log import newest_batch
+from freshline.run.batch import newest_batch
 from freshline.sources.changes import judge_events
 from freshline.sources.prepare import prepare_formats
 from freshline.sources.reader import Asked

@@ -1,0 +1,200 @@
+"""Records of a batch are looked at one by one: which came before, which are rejected, late, in violation of what.
+
+Few of them are looked at in the engine's process, others by Spark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from freshline.commit.write import Committed
+from freshline.declare.spec import SourceSpec
+from freshline.plan.receipt import Violation
+from freshline.plan.watermark import SeenTimes, count_times, rules_of
+from freshline.refresh.arrow_rows import ArrowRows, are_carried, in_spark, take
+from freshline.refresh.constraints import count_violations
+from freshline.refresh.inputs import FILE, HASH
+from freshline.refresh.known_keys import bits_of
+from freshline.refresh.materialize import collect_if_small
+from freshline.run.batch import Batch
+from freshline.run.repeated import KeysAfter, mark_repeated
+from freshline.run.repeated_here import BITS, is_marked_here, mark_repeated_here
+from freshline.sources.reader import SMALL_ROWS
+from freshline.sources.records import (
+    DROPPED,
+    ERROR,
+    REDELIVERED,
+    event_columns,
+    record_hash,
+    require_readable,
+    seen_times,
+)
+
+# What few records are told in the engine's process beside what they have: of a log with a watermark these.
+_PARTITION, _TIME = "_freshline_event_partition", "_freshline_event_time"
+_ALSO = {BITS, _PARTITION, _TIME}
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Records of a batch that were looked at one by one.
+
+    `records` are as `judge_records` gives them, with those that were there before, and `accepted` the good ones as rows
+    of the log; `few` is how many records they are where they are in memory. `rejected` go to quarantine, those left out
+    nowhere. `keys` are those of the log with those of these records, None where nobody keeps them.
+    """
+
+    records: DataFrame | ArrowRows
+    accepted: DataFrame | ArrowRows
+    good: int
+    rejected: int
+    redelivered: int
+    dropped: int
+    violations: Mapping[str, Violation]
+    seen: SeenTimes
+    few: int | None
+    keys: KeysAfter | None = None
+
+    @property
+    def left_out(self) -> int:
+        return self.redelivered + self.dropped
+
+    @property
+    def rows(self) -> DataFrame:
+        """The records for Spark."""
+        return in_spark(self.records)
+
+
+@contextmanager
+def look_at(spark: SparkSession, batch: Batch, rows: DataFrame, *, counted: bool) -> Iterator[Looked]:
+    """Look at judged records one by one. With `counted` the reader is told how many there are of each place.
+
+    They are parsed once, and kept until the end for the counts, the quarantine and the log.
+    """
+    spec = batch.spec
+    if spec.unique_key:
+        rows = rows.withColumn(HASH, record_hash(spec))
+    few = None
+    if batch.small:
+        # In one task nothing needs to be shuffled, and the log gets one file.
+        rows = rows.coalesce(1)
+        if not are_carried(rows.schema) or not is_marked_here(spec, rows.schema):
+            few = collect_if_small(rows, SMALL_ROWS)
+        elif (held := _take(batch, rows)) is not None:
+            yield _looked_here(spark, batch, held, counted=counted)
+            return
+    rows = few[0] if few is not None else rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield _looked(spark, batch, rows, None if few is None else few[1], counted=counted)
+    finally:
+        if few is None:
+            rows.unpersist()
+
+
+def _take(batch: Batch, rows: DataFrame) -> ArrowRows | None:
+    """Records in the engine's process, with what it is told of each; None where they are not few."""
+    spec = batch.spec
+    also = {BITS: bits_of(tuple(spec.primary_key))} if spec.primary_key else {}
+    if spec.watermark is not None:
+        part, time = event_columns(spec, batch.now)
+        also |= {_PARTITION: part, _TIME: time}
+    return take(rows.withColumns(also) if also else rows, SMALL_ROWS)
+
+
+def _looked_here(spark: SparkSession, batch: Batch, held: ArrowRows, *, counted: bool) -> Looked:
+    """Records in the engine's process, looked at without Spark."""
+    spec = batch.spec
+    marked, keys = held, None
+    if spec.primary_key:
+        found = mark_repeated_here(spark, batch.log, held)
+        if found is None:
+            return _looked(spark, batch, held.drop(*_ALSO & {*held.schema.names}).frame(), held.count, counted=counted)
+        marked, keys = found
+    seen = SeenTimes()
+    if spec.watermark is not None:
+        good = marked.table.filter(pc.is_null(marked.table[ERROR]))
+        times = list(zip(_texts(good[_PARTITION]), good[_TIME].to_pylist(), strict=True))
+        seen = count_times(times, before=batch.watermark, now=batch.now, rules=rules_of(spec))
+    marked = marked.drop(*_ALSO & {*marked.schema.names})
+    places = _texts(marked.table[FILE]) if counted else [""] * marked.count
+    groups = Counter(zip(places, _texts(marked.table[ERROR]), strict=True))
+    return _counted(batch, marked, batch.accept_here(marked), groups, seen, marked.count, keys, counted=counted)
+
+
+def _texts(column: pa.ChunkedArray) -> list[Any]:
+    return [None if value is None else value.decode("utf-8", "replace") for value in column.to_pylist()]
+
+
+def _looked(spark: SparkSession, batch: Batch, rows: DataFrame, few: int | None, *, counted: bool) -> Looked:
+    """Records that Spark keeps, looked at; `few` is how many where the driver has them."""
+    spec = batch.spec
+    marked, keys = mark_repeated(spark, batch.log, rows, few=few is not None)
+    again = collect_if_small(marked, SMALL_ROWS) if few is not None and marked is not rows else None
+    marked = marked if again is None else again[0]
+    place = F.col(FILE) if counted else F.lit("")
+    timed = spec.watermark is not None
+    seen = SeenTimes()
+    groups: Counter[tuple[str, str | None]]
+    if few is not None:
+        found_rows = marked.select(place, ERROR, *(event_columns(spec, batch.now) if timed else ())).collect()
+        groups = Counter((row[0], row[1]) for row in found_rows)
+        if timed:
+            good_times = [(row[2], row[3]) for row in found_rows if row[1] is None]
+            seen = count_times(good_times, before=batch.watermark, now=batch.now, rules=rules_of(spec))
+    else:
+        groups = Counter({(row[0], row[1]): row[2] for row in marked.groupBy(place, ERROR).count().collect()})
+        if timed:
+            seen = seen_times(batch.accept(marked), spec, batch.now, batch.watermark)
+    return _counted(batch, marked, batch.accept(marked), groups, seen, few, keys, counted=counted)
+
+
+def _counted(
+    batch: Batch,
+    marked: DataFrame | ArrowRows,
+    rows: DataFrame | ArrowRows,
+    groups: Mapping[tuple[str, str | None], int],
+    seen: SeenTimes,
+    few: int | None,
+    keys: KeysAfter | None,
+    *,
+    counted: bool,
+) -> Looked:
+    """What became of marked records, by how many there are of each place and error; `rows` are those of the log."""
+    spec = batch.spec
+    counts: Counter[str | None] = Counter()
+    found: Counter[str] = Counter()
+    for (file, error), count in groups.items():
+        counts[error] += count
+        found[file] += count
+    batch.confirm(found if counted else None)
+    require_readable(spec, counts)
+    violations = _violations(marked, spec)
+    redelivered = counts.pop(REDELIVERED, 0)
+    dropped = counts.pop(DROPPED, 0)
+    good = counts.pop(None, 0)
+    rejected = sum(counts.values())
+    return Looked(marked, rows, good, rejected, redelivered, dropped, violations, seen, few, keys)
+
+
+def _violations(marked: DataFrame | ArrowRows, spec: SourceSpec) -> dict[str, Violation]:
+    """What the records violate; one that is there already, or in quarantine for another reason, violates nothing."""
+    if not spec.constraints:
+        return {}
+    checked = in_spark(marked).where(F.coalesce(~F.col(ERROR).isin(REDELIVERED, "KEY_CONFLICT"), F.lit(True)))
+    return count_violations(checked, spec.constraints, str(spec.name))
+
+
+def note_keys(batch: Batch, looked: Looked, committed: Committed) -> None:
+    """Keep the keys of the log with those of a batch that was committed."""
+    if looked.keys is not None:
+        batch.known.keep(batch.path, looked.keys(committed.receipt.identity))
