@@ -137,15 +137,17 @@ class _Lines:
         if self.marked or not bool(np.all(ends > starts)) or not self._is_text():
             return False
         braces = bool(np.all(codes[starts] == ord("{"))) and bool(np.all(codes[ends - 1] == ord("}")))
-        return braces and self.data.count(b"}") == self.count and is_text(self.data)
+        return braces and self.data.count(b"}") == self.count
 
     def _is_text(self) -> bool:
         """Whether it is UTF-8, and no half of a character is escaped."""
-        try:
-            self.data.decode()
-        except UnicodeDecodeError:
-            return False
-        return b"\\ud" not in self.data and b"\\uD" not in self.data
+        # Bytes of ASCII are found out without a text that is made of them.
+        if not self.data.isascii():
+            try:
+                self.data.decode()
+            except UnicodeDecodeError:
+                return False
+        return b"\\u" not in self.data or (b"\\ud" not in self.data and b"\\uD" not in self.data)
 
     def filled(self, reading: Reading) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which lines are not blank."""

@@ -200,12 +200,12 @@ def _stored_single(value: Column, kind: DataType, record: Record, name: str | No
         case DateType():
             return F.when(value.rlike(DATE_TEXT), value.try_cast(kind))
         case TimestampType():
-            # A time zone may carry a time into a year that Python does not have.
+            # A time zone may carry a time into a year that Python does not have, from the first and the last it has.
             time = F.when(value.rlike(TIME_TEXT), value.try_cast(kind))
-            return F.when(
-                time.between(F.lit("0001-01-01T00:00:00Z").cast(kind), F.lit("9999-12-31T23:59:59.999999Z").cast(kind)),
-                time,
-            )
+            first, last = (F.lit(text).cast(kind) for text in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"))
+            # Of all other years the text is looked at and read once.
+            usual = (value >= "0002") & (value < "9999") & value.rlike(TIME_TEXT)
+            return F.when(usual, value.try_cast(kind)).when(time.between(first, last), time)
         case TimestampNTZType():
             return F.when(value.rlike(LOCAL_TIME_TEXT), value.try_cast(kind))
         case BinaryType() if not record.csv:
