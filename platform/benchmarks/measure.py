@@ -166,7 +166,7 @@ class Profile:
 
     def _python(self) -> float:
         times = psutil.Process(self._pid).cpu_times()
-        return tree_cpu_seconds() - times.user - times.system
+        return tree_cpu_seconds() - float(times.user + times.system)
 
 
 def middle(costs: Sequence[Cost]) -> Cost:
@@ -255,10 +255,10 @@ def compare(
     found = comparison(name, costs, goal)
     if not profiles:
         return found
-    ours, theirs = (
+    our_parts, their_parts = (
         {part: seconds / len(costs[letter]) for part, seconds in profiles[letter].seconds.items()} for letter in "AB"
     )
-    return replace(found, our_parts=ours, their_parts=theirs)
+    return replace(found, our_parts=our_parts, their_parts=their_parts)
 
 
 def comparison(name: str, costs: Mapping[str, Sequence[Cost]], goal: float, beside: str = "by hand") -> Comparison:

@@ -271,7 +271,7 @@ def test_only_rows_whose_key_is_new_are_added(spark, made):
     append_rows(before, path, receipt(1))
     new = rows(spark, "('x', DATE'2026-01-01', 9), ('x', DATE'2026-01-02', 3), ('z', DATE'2026-01-01', 4)", columns)
 
-    assert insert_new_keys(new, path, receipt(2), keys=["a", "b"])
+    assert insert_new_keys(new, path, receipt(2), keys=["a", "b"], count=10)
     assert sorted(row.v for row in spark.read.format("delta").load(str(path)).collect()) == [1, 2, 3, 4]
     # What follows such a table is told of additions alone.
     assert not commit_of(path, 2).data_actions("remove")
@@ -299,7 +299,7 @@ def test_changes_that_change_nothing_carry_their_receipt(spark, made):
     late = receipt(2)
 
     def insert_again() -> None:
-        insert_new_keys(there, path, late, keys=["k"])
+        insert_new_keys(there, path, late, keys=["k"], count=10)
 
     inserted = write_and_read_back(insert_again, path, late)
     assert inserted is not None

@@ -35,11 +35,11 @@ TABLES = {
 MOST = {
     "event": ("append", 1, 270),
     "change": ("append", 1, 250),
-    "first": ("merge", 3, 245),
-    "newest": ("merge", 5, 270),
-    "joined": ("keys", 6, 455),
+    "first": ("merge", 3, 265),
+    "newest": ("merge", 5, 275),
+    "joined": ("keys", 6, 460),
     "totals": ("keys", 3, 455),
-    "added": ("append", 2, 95),
+    "added": ("append", 2, 100),
 }
 
 

@@ -85,7 +85,7 @@ def costs_by_name(run: Run) -> Mapping[str, Cost]:
         named[f"increments {FAR[0]} to {FAR[-1]}"] = Cost(
             statistics.mean(cost.cpu for cost in far), statistics.mean(cost.wall for cost in far)
         )
-    if run.fresh in run.costs:
+    if run.fresh is not None and run.fresh in run.costs:
         named["an increment of a fresh process, start included"] = run.costs[run.fresh]
     return named
 

@@ -46,7 +46,7 @@ from freshline.commit.small import (
 )
 from freshline.errors import FencedError
 from freshline.plan.receipt import Receipt
-from freshline.refresh.arrow_rows import ArrowRows, in_spark
+from freshline.refresh.arrow_rows import ArrowRows, in_arrow, in_spark
 from freshline.refresh.literal import quoted
 
 WRITE_CONFS = (
@@ -121,7 +121,8 @@ def append_rows(
 ) -> None:
     """Add rows; `count` is how many, where they are computed already and cheap to read again."""
     table = None if count is None else open_small(path, rows=count)
-    if table is not None and append_small(table, _in_arrow(rows), receipt):
+    here = None if table is None or count is None else in_arrow(rows, count)
+    if table is not None and here is not None and append_small(table, here, receipt):
         return
     writer = _fenced(in_spark(rows), path, receipt).mode("append")
     if merge_schema:
@@ -181,13 +182,14 @@ def replace_partitions(
     writer.save(str(path))
 
 
-def insert_new_keys(rows: DataFrame, path: Path, receipt: Receipt, *, keys: Sequence[str]) -> bool:
-    """Add those of a few rows, unique by key and without NULL in it, whose key is not there yet.
+def insert_new_keys(rows: DataFrame, path: Path, receipt: Receipt, *, keys: Sequence[str], count: int) -> bool:
+    """Add those of at most `count` rows, unique by key and without NULL in it, whose key is not there yet.
 
     False, and nothing is written, where `merge_rows` must do it.
     """
     table = open_small(path, found_by=keys)
-    return table is not None and insert_small(table, rows.toArrow(), receipt, keys=keys)
+    here = None if table is None else in_arrow(rows, count)
+    return table is not None and here is not None and insert_small(table, here, receipt, keys=keys)
 
 
 def merge_rows(
@@ -251,7 +253,8 @@ def apply_changes(
     used by nothing else: the fence is in its confs.
     """
     table = None if count is None else open_small(path, found_by=keys, rows=count)
-    if table is not None and change_small(table, _in_arrow(changes), receipt, op=op, keys=keys, unique=unique):
+    here = None if table is None or count is None else in_arrow(changes, count)
+    if table is not None and here is not None and change_small(table, here, receipt, op=op, keys=keys, unique=unique):
         return
     changes = in_spark(changes)
     if _is_refused_by_merge(path):
@@ -385,10 +388,6 @@ def carry_receipt(spark: Callable[[], SparkSession], path: Path, receipt: Receip
             return
     session = spark()
     append_rows(session.createDataFrame([], stored_schema(path)), path, receipt)
-
-
-def _in_arrow(rows: DataFrame | ArrowRows) -> pa.Table:
-    return rows.table if isinstance(rows, ArrowRows) else rows.toArrow()
 
 
 def _fenced(rows: DataFrame, path: Path, receipt: Receipt) -> DataFrameWriter:

@@ -5,7 +5,7 @@ What only writes rows takes them as they are, without another job of Spark.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -28,10 +28,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from freshline.refresh.materialize import FEW_ROWS, LIKELY_MANY, as_types, materialize_once
+from freshline.refresh.materialize import FEW_ROWS, LIKELY_MANY, MOST_BYTES, WIDTH, as_types, bound, materialize_once
 
 # Values of these types are equal for Spark where their bytes are.
 _EXACT = (BinaryType, BooleanType, DateType, DecimalType, IntegralType, TimestampNTZType, TimestampType)
+# Rows for a commit are more than those that are compared, and nothing else is in the driver then.
+MOST_WRITTEN = 128 << 20
 # Of these some are equal with other bytes: 0.0 and -0.0.
 _FRACTIONS = (DoubleType, FloatType)
 
@@ -111,10 +113,36 @@ def sent_as(kind: DataType) -> DataType:
 
 
 def take(rows: DataFrame, most: int) -> ArrowRows | None:
-    """The rows, computed by one job; None where there are more than `most`. Their types must be carried."""
-    table = as_types(rows, {field.name: sent_as(field.dataType) for field in rows.schema.fields})
-    found = table.limit(most + 1).toArrow()
-    return None if found.num_rows > most else ArrowRows(found, rows.schema, rows.sparkSession)
+    """The rows, computed by one job; None where there are more than `most`, or their texts are longer than MOST_BYTES.
+
+    Their types must be carried.
+    """
+    kinds = {field.name: sent_as(field.dataType) for field in rows.schema.fields}
+    found = _collected(rows.limit(most + 1), kinds, most, MOST_BYTES)
+    return None if found is None or found.num_rows > most else ArrowRows(found, rows.schema, rows.sparkSession)
+
+
+def in_arrow(rows: DataFrame | ArrowRows, count: int) -> pa.Table | None:
+    """About so many rows, which are computed already, for a writer.
+
+    None where their texts are longer than MOST_WRITTEN.
+    """
+    if isinstance(rows, ArrowRows):
+        return rows.table
+    return _collected(rows, {field.name: field.dataType for field in rows.schema.fields}, max(count, 1), MOST_WRITTEN)
+
+
+def _collected(rows: DataFrame, kinds: Mapping[str, DataType], most: int, most_bytes: int) -> pa.Table | None:
+    """Rows with these types, of which `most` are expected; None where their texts are longer than `most_bytes`."""
+    bounded = bound(rows, kinds, most, most_bytes)
+    if bounded is not None:
+        found = bounded.rows.toArrow()
+        wide = found.filter(pc.greater(found[WIDTH], bounded.wide))[WIDTH]
+        if not len(wide):
+            return found.drop_columns([WIDTH])
+        if found.num_rows > most or pc.sum(wide).as_py() > most_bytes:
+            return None
+    return as_types(rows, kinds).toArrow()
 
 
 def settle(rows: DataFrame, *, at_most: int | None, expected: int = 0) -> tuple[DataFrame | ArrowRows, int]:

@@ -18,12 +18,14 @@ from pyspark.sql.types import (
     DecimalType,
     FractionalType,
     IntegralType,
+    LongType,
     MapType,
     StringType,
     StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
+    VariantType,
 )
 
 from freshline.refresh.literal import quoted
@@ -32,6 +34,12 @@ from freshline.refresh.literal import quoted
 FEW_ROWS = 5_000
 # So many changed rows often make more than FEW_ROWS of what is computed from them.
 LIKELY_MANY = 1_000
+# Of texts and bytes this much is kept in the driver for one relation: its heap has 2 GB, and Spark's collecting takes
+# several times what is collected.
+MOST_BYTES = 64 << 20
+WIDTH = "_freshline_width"
+# So many columns of texts may be as wide each as the row may be; more of them share it.
+_WIDE_COLUMNS = 4
 _PLAIN = (
     BinaryType,
     BooleanType,
@@ -49,8 +57,9 @@ _PLAIN_NAME = re.compile("[a-z][0-9]*")
 def collect_if_small(rows: DataFrame, most: int = FEW_ROWS) -> tuple[DataFrame, int] | None:
     """The rows as a relation of the driver, and how many; None where there are more than `most`.
 
-    What joins with such a relation, or sends it to tasks, needs no job for it. Texts pass through the driver as bytes,
-    since a text of Java cannot hold bytes that are no UTF-8, which Spark's can.
+    None where their texts are longer than MOST_BYTES in all, too. What joins with such a relation, or sends it to
+    tasks, needs no job for it. Texts pass through the driver as bytes, since a text of Java cannot hold bytes that are
+    no UTF-8, which Spark's can.
     """
     held = hold_few(rows, most)
     return None if held is None else (held.rows(rows.sparkSession), held.count)
@@ -70,15 +79,91 @@ class HeldRows:
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """The rows in a session."""
-        return as_types(DataFrame(spark._jsparkSession.createDataFrame(self.sent, self.sent_as), spark), self.kinds)
+        return as_types(self.frame(spark), self.kinds)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The rows as they are here."""
+        return DataFrame(spark._jsparkSession.createDataFrame(self.sent, self.sent_as), spark)
 
 
 def hold_few(rows: DataFrame, most: int) -> HeldRows | None:
     """Compute rows, and hold them as `collect_if_small` does; None where there are more than `most`."""
     kinds = {field.name: field.dataType for field in rows.schema.fields}
-    sent = as_types(rows, {name: _with_bytes(kind) for name, kind in kinds.items()})
+    with_bytes = {name: _with_bytes(kind) for name, kind in kinds.items()}
+    bounded = bound(rows, with_bytes, most)
+    if bounded is not None:
+        found = bounded.rows.limit(most + 1)._jdf.collectAsList()
+        # As the rows are: none of the texts of those that are kept is missing.
+        fields = [StructField(f.name, with_bytes[f.name], f.nullable, f.metadata) for f in rows.schema.fields]
+        schema = StructType([*fields, StructField(WIDTH, LongType())])
+        session = rows.sparkSession
+        held = HeldRows(found, session._jsparkSession.parseDataType(schema.json()), kinds)
+        if held.count > most:
+            return None
+        # Of a relation of the driver this needs no job.
+        wide = held.frame(session)._jdf.where(f"{WIDTH} > {bounded.wide}")
+        if wide.collectAsList().isEmpty():
+            return held
+        if sum(row[WIDTH] for row in DataFrame(wide, session).select(WIDTH).collect()) > MOST_BYTES:
+            return None
+    sent = as_types(rows, with_bytes)
     found = sent.limit(most + 1)._jdf.collectAsList()
     return None if found.size() > most else HeldRows(found, sent._jdf.schema(), kinds)
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Rows that can be collected whatever their texts hold.
+
+    A row has the bytes of its texts in a last column, WIDTH. One of more than `wide` lacks some of its texts, so
+    whoever has found such a row collects the rows themselves, or nothing.
+    """
+
+    rows: DataFrame
+    wide: int
+
+
+def bound(rows: DataFrame, kinds: Mapping[str, DataType], most: int, most_bytes: int | None = None) -> Bounded | None:
+    """Rows with these types, of which up to `most` are collected, with a bound on their bytes, by default MOST_BYTES.
+
+    None where their types have one.
+    """
+    fields = rows.schema.fields
+    widths = {field.name: width for field in fields if (width := _width(quoted(field.name), field.dataType))}
+    if not widths:
+        return None
+    wide = (most_bytes or MOST_BYTES) // most
+    cut = min(wide, _WIDE_COLUMNS * wide // len(widths))
+    each = [f"coalesce({width}, 0)" for width in widths.values()]
+    total = " + ".join(f"CAST({width} AS BIGINT)" for width in each)
+    if cut < wide:
+        # A column that is cut makes the row a wide one.
+        total = f"greatest({total}, CAST(greatest({', '.join(each)}) AS BIGINT) * {wide // cut + 1})"
+    if not all(_is_cast_by_text(field, kinds[field.name]) for field in fields):
+        rows = as_types(rows, kinds)
+    columns = []
+    for field in rows.schema.fields:
+        text = _as_text(field, kinds[field.name])
+        if field.name in widths:
+            text = f"CASE WHEN coalesce({widths[field.name]}, 0) <= {cut} THEN {_cast(field, kinds[field.name])} END"
+            text = f"{text} AS {quoted(field.name)}"
+        columns.append(text)
+    return Bounded(rows.selectExpr(*columns, f"{total} AS {WIDTH}"), wide)
+
+
+def _width(name: str, kind: DataType) -> str | None:
+    """The bytes of a value as an expression of SQL; None of a type whose values are all short."""
+    match kind:
+        case StringType() | BinaryType():
+            return f"octet_length({name})"
+        case StructType():
+            inner = [_width(f"{name}.{quoted(field.name)}", field.dataType) for field in kind.fields]
+            widths = [f"coalesce({width}, 0)" for width in inner if width is not None]
+            return " + ".join(widths) if widths else None
+        case ArrayType() | MapType() | VariantType():
+            return f"octet_length(CAST({name} AS STRING))"
+        case _:
+            return None
 
 
 def materialize_once(rows: DataFrame, *, expected: int = 0, at_most: int | None = None) -> tuple[DataFrame, int]:
@@ -96,12 +181,12 @@ def materialize_once(rows: DataFrame, *, expected: int = 0, at_most: int | None 
 
 
 def as_types(rows: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
-    """The rows with these types; the same rows where they have them."""
+    """The rows with these columns and types; the same rows where they have them."""
     before = {field.name: field for field in rows.schema.fields}
     changed = [before[name] for name, kind in kinds.items() if before[name].dataType != kind]
-    if not changed:
+    if not changed and len(before) == len(kinds):
         return rows
-    if all(_is_plain(field.dataType) and _is_plain(kinds[field.name]) and not field.metadata for field in changed):
+    if all(_is_cast_by_text(field, kinds[field.name]) for field in changed):
         # Each part of a column is a call into the JVM, a text is one.
         return rows.selectExpr(*[_as_text(before[name], kind) for name, kind in kinds.items()])
     return rows.select(
@@ -129,10 +214,19 @@ def _is_plain(kind: DataType) -> bool:
             return isinstance(kind, _PLAIN)
 
 
+def _is_cast_by_text(field: StructField, kind: DataType) -> bool:
+    """Whether the text of a cast makes a column of a type, and nothing else of it is lost."""
+    return not field.metadata and (field.dataType == kind or (_is_plain(field.dataType) and _is_plain(kind)))
+
+
 def _as_text(field: StructField, kind: DataType) -> str:
     """A column of a type, as SQL."""
+    return _cast(field, kind) + ("" if field.dataType == kind else f" AS {quoted(field.name)}")
+
+
+def _cast(field: StructField, kind: DataType) -> str:
     name = quoted(field.name)
-    return name if field.dataType == kind else f"CAST({name} AS {kind.simpleString()}) AS {name}"
+    return name if field.dataType == kind else f"CAST({name} AS {kind.simpleString()})"
 
 
 def _with_bytes(kind: DataType) -> DataType:

@@ -69,7 +69,8 @@ def merge(attempt: Attempt, step: MergeRows) -> Work:
     )
     if open_small(path, found_by=spec.primary_key, rows=count) is not None:
         if condition is None:
-            write = partial(_insert_new_keys, winning_rows(folded, spec), path, spec.primary_key, write)
+            winning = winning_rows(folded, spec)
+            write = partial(_insert_new_keys, winning, path, spec.primary_key, write, count=count)
         else:
             version = newest_version(path)
             assert version is not None
@@ -87,9 +88,9 @@ def merge(attempt: Attempt, step: MergeRows) -> Work:
 
 
 def _insert_new_keys(
-    rows: DataFrame, path: Path, keys: Sequence[str], otherwise: Callable[..., None], *, receipt: Receipt
+    rows: DataFrame, path: Path, keys: Sequence[str], otherwise: Callable[..., None], *, count: int, receipt: Receipt
 ) -> None:
-    if not insert_new_keys(rows, path, receipt, keys=keys):
+    if not insert_new_keys(rows, path, receipt, keys=keys, count=count):
         otherwise(receipt=receipt)
 
 
