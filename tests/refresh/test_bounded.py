@@ -32,7 +32,9 @@ def _nested(rows):
     return rows.select("n", F.struct("n", F.col("t").cast("binary").alias("b")).alias("s"), F.create_map("n", "t"))
 
 
-@pytest.mark.parametrize("shape", [lambda rows: rows, _nested, lambda rows: rows.select("n", "l")], ids=str)
+@pytest.mark.parametrize(
+    "shape", [lambda rows: rows, _nested, lambda rows: rows.select("n", "l")], ids=["plain", "nested", "list"]
+)
 def test_a_few_long_texts_are_kept_and_many_are_not(spark, small, shape):
     long, most = _texts(spark, 300, 3, 0), 10
 

@@ -158,7 +158,7 @@ def _width(name: str, kind: DataType) -> str | None:
             return f"octet_length({name})"
         case StructType():
             inner = [_width(f"{name}.{quoted(field.name)}", field.dataType) for field in kind.fields]
-            widths = [f"coalesce({width}, 0)" for width in inner if width is not None]
+            widths = [f"CAST(coalesce({width}, 0) AS BIGINT)" for width in inner if width is not None]
             return " + ".join(widths) if widths else None
         case ArrayType() | MapType() | VariantType():
             return f"octet_length(CAST({name} AS STRING))"
