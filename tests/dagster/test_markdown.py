@@ -23,6 +23,7 @@ HOSTILE = (
     "\\` \\\\",
     "- item\n  - item",
     "1. one",
+    "    1",
     "> quoted",
     "",
     " ",

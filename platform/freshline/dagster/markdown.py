@@ -29,12 +29,13 @@ def code_list(texts: Iterable[str]) -> str:
 
 
 def plain_list(texts: Iterable[str]) -> str:
-    """A list of texts in which no sign has a meaning, one an item.
+    """A list of texts in which no sign has a meaning, one an item, without blanks around them.
 
     >>> print(plain_list(["a *b*"]))
     - a \\*b\\*
     """
-    return "\n".join(f"- {_plain(printable(text))}" for text in texts)
+    # Four blanks before a text would make it code.
+    return "\n".join(f"- {_plain(printable(text).strip())}" for text in texts)
 
 
 def _code(text: str) -> str:
