@@ -78,3 +78,43 @@ def test_texts_of_tens_of_megabytes_are_not_brought_to_the_driver(spark):
     assert take(rows, 5_000) is None
     assert collect_if_small(rows) is None
     assert _count(rows.limit(20), 5_000) == 20
+
+
+@pytest.fixture(params=["CODEGEN_ONLY", "NO_CODEGEN"])
+def compiled(spark, request):
+    """Queries are compiled, and are not."""
+    conf = "spark.sql.codegen.factoryMode"
+    before = spark.conf.get(conf)
+    spark.conf.set(conf, request.param)
+    yield
+    spark.conf.set(conf, before)
+
+
+def test_a_long_text_in_a_column_without_null_is_kept(spark, small, compiled):
+    rows = _texts(spark, 300, 3, 0).selectExpr("n", "coalesce(t, '') AS t", "named_struct('u', coalesce(t, '')) AS s")
+    assert not rows.schema["t"].nullable
+
+    kept = collect_if_small(rows, 10)
+
+    assert kept is not None
+    assert kept[0].schema["t"] == rows.schema["t"]
+    assert kept[0].collect() == rows.collect()
+    assert collect_if_small(rows.unionAll(rows).unionAll(rows), 10) is None
+    came = take(rows.select("n", "t"), 10)
+    assert came is not None
+    assert came.frame().collect() == rows.select("n", "t").collect()
+
+
+def test_a_field_of_a_struct_is_not_taken_for_a_column_of_a_relation(spark, small):
+    rows = _texts(spark, 300).selectExpr("t", "named_struct('t', 7, 'it''s', t) AS new").alias("new")
+
+    kept = collect_if_small(rows, 10)
+
+    assert kept is not None
+    assert kept[0].collect() == rows.collect()
+
+
+def test_more_columns_than_bytes_for_each_are_bounded_too(spark, small):
+    rows = spark.range(2).select(*[F.lit("").alias(f"c{number}") for number in range(300)])
+
+    assert _count(rows, 900) == 2

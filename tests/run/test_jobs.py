@@ -35,11 +35,11 @@ TABLES = {
 MOST = {
     "event": ("append", 1, 270),
     "change": ("append", 1, 250),
-    "first": ("merge", 3, 265),
-    "newest": ("merge", 5, 275),
-    "joined": ("keys", 6, 460),
+    "first": ("merge", 3, 270),
+    "newest": ("merge", 5, 280),
+    "joined": ("keys", 6, 475),
     "totals": ("keys", 3, 455),
-    "added": ("append", 2, 100),
+    "added": ("append", 2, 105),
 }
 
 

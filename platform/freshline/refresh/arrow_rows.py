@@ -118,7 +118,8 @@ def take(rows: DataFrame, most: int) -> ArrowRows | None:
     Their types must be carried.
     """
     kinds = {field.name: sent_as(field.dataType) for field in rows.schema.fields}
-    found = _collected(rows.limit(most + 1), kinds, most, MOST_BYTES)
+    # So a row is not wide for being one of many that could be there.
+    found = _collected(rows.limit(most + 1), kinds, min(most, FEW_ROWS), MOST_BYTES)
     return None if found is None or found.num_rows > most else ArrowRows(found, rows.schema, rows.sparkSession)
 
 
@@ -137,10 +138,11 @@ def _collected(rows: DataFrame, kinds: Mapping[str, DataType], most: int, most_b
     bounded = bound(rows, kinds, most, most_bytes)
     if bounded is not None:
         found = bounded.rows.toArrow()
-        wide = found.filter(pc.greater(found[WIDTH], bounded.wide))[WIDTH]
+        widths = found[WIDTH]
+        wide = widths.filter(pc.greater(widths, bounded.wide))
         if not len(wide):
             return found.drop_columns([WIDTH])
-        if found.num_rows > most or pc.sum(wide).as_py() > most_bytes:
+        if pc.sum(wide).as_py() > most_bytes:
             return None
     return as_types(rows, kinds).toArrow()
 

@@ -36,7 +36,7 @@ class KeptRows:
 
     def keep(self, key: Hashable, rows: DataFrame, most: int) -> DataFrame:
         """Compute rows and keep them, where there are not more than `most`; the rows."""
-        kept = hold_few(rows, most)
+        kept = hold_few(rows, most, any_width=True)
         if kept is None:
             return rows
         with self._lock:

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from freshline.refresh.literal import quoted
+from freshline.refresh.literal import quoted, sql_literal
 
 # Up to this many rows are kept in the driver.
 FEW_ROWS = 5_000
@@ -38,8 +38,8 @@ LIKELY_MANY = 1_000
 # several times what is collected.
 MOST_BYTES = 64 << 20
 WIDTH = "_freshline_width"
-# So many columns of texts may be as wide each as the row may be; more of them share it.
-_WIDE_COLUMNS = 4
+# So much wider than its share all columns of a row that is not whole may be. More than so many columns share it.
+_WIDE_COLUMNS = 2
 _PLAIN = (
     BinaryType,
     BooleanType,
@@ -86,11 +86,14 @@ class HeldRows:
         return DataFrame(spark._jsparkSession.createDataFrame(self.sent, self.sent_as), spark)
 
 
-def hold_few(rows: DataFrame, most: int) -> HeldRows | None:
-    """Compute rows, and hold them as `collect_if_small` does; None where there are more than `most`."""
+def hold_few(rows: DataFrame, most: int, *, any_width: bool = False) -> HeldRows | None:
+    """Compute rows, and hold them as `collect_if_small` does; None where there are more than `most`.
+
+    With `any_width` their texts may have any length, where somebody has said how many rows are to be held.
+    """
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     with_bytes = {name: _with_bytes(kind) for name, kind in kinds.items()}
-    bounded = bound(rows, with_bytes, most)
+    bounded = None if any_width else bound(rows, with_bytes, most)
     if bounded is not None:
         found = bounded.rows.limit(most + 1)._jdf.collectAsList()
         # As the rows are: none of the texts of those that are kept is missing.
@@ -100,11 +103,12 @@ def hold_few(rows: DataFrame, most: int) -> HeldRows | None:
         held = HeldRows(found, session._jsparkSession.parseDataType(schema.json()), kinds)
         if held.count > most:
             return None
-        # Of a relation of the driver this needs no job.
-        wide = held.frame(session)._jdf.where(f"{WIDTH} > {bounded.wide}")
-        if wide.collectAsList().isEmpty():
+        # Of a relation of the driver this needs no job. Nothing but the width of a row may be computed here: a text
+        # that was cut is NULL, also in a column that has no NULL.
+        wide = held.frame(session).where(f"{WIDTH} > {bounded.wide}").selectExpr(WIDTH)._jdf.collectAsList()
+        if wide.isEmpty():
             return held
-        if sum(row[WIDTH] for row in DataFrame(wide, session).select(WIDTH).collect()) > MOST_BYTES:
+        if sum(row.getLong(0) for row in wide) > MOST_BYTES:
             return None
     sent = as_types(rows, with_bytes)
     found = sent.limit(most + 1)._jdf.collectAsList()
@@ -115,8 +119,9 @@ def hold_few(rows: DataFrame, most: int) -> HeldRows | None:
 class Bounded:
     """Rows that can be collected whatever their texts hold.
 
-    A row has the bytes of its texts in a last column, WIDTH. One of more than `wide` lacks some of its texts, so
-    whoever has found such a row collects the rows themselves, or nothing.
+    A row has the bytes of its texts in a last column, WIDTH. One of more than `wide` may lack some of its texts, so
+    whoever has found such a row collects the rows themselves, or nothing. Of such rows at most _WIDE_COLUMNS times what
+    is kept is collected.
     """
 
     rows: DataFrame
@@ -132,13 +137,14 @@ def bound(rows: DataFrame, kinds: Mapping[str, DataType], most: int, most_bytes:
     widths = {field.name: width for field in fields if (width := _width(quoted(field.name), field.dataType))}
     if not widths:
         return None
-    wide = (most_bytes or MOST_BYTES) // most
-    cut = min(wide, _WIDE_COLUMNS * wide // len(widths))
+    wide = max((most_bytes or MOST_BYTES) // most, 1)
+    cut = max(min(wide, _WIDE_COLUMNS * wide // len(widths)), 1)
     each = [f"coalesce({width}, 0)" for width in widths.values()]
+    longest = each[0] if len(each) == 1 else f"greatest({', '.join(each)})"
     total = " + ".join(f"CAST({width} AS BIGINT)" for width in each)
     if cut < wide:
         # A column that is cut makes the row a wide one.
-        total = f"greatest({total}, CAST(greatest({', '.join(each)}) AS BIGINT) * {wide // cut + 1})"
+        total = f"{total} + CASE WHEN {longest} > {cut} THEN {wide} ELSE 0 END"
     if not all(_is_cast_by_text(field, kinds[field.name]) for field in fields):
         rows = as_types(rows, kinds)
     columns = []
@@ -157,7 +163,8 @@ def _width(name: str, kind: DataType) -> str | None:
         case StringType() | BinaryType():
             return f"octet_length({name})"
         case StructType():
-            inner = [_width(f"{name}.{quoted(field.name)}", field.dataType) for field in kind.fields]
+            # After a dot the name could be that of a column of a relation.
+            inner = [_width(f"{name}[{sql_literal(field.name)}]", field.dataType) for field in kind.fields]
             widths = [f"CAST(coalesce({width}, 0) AS BIGINT)" for width in inner if width is not None]
             return " + ".join(widths) if widths else None
         case ArrayType() | MapType() | VariantType():

@@ -6,7 +6,8 @@ and `read` give its records; `confirm` is the last word before they are committe
 follows the commit. Killed anywhere between, the next refresh begins from the position in the newest receipt, and so the
 receipt alone decides what was read.
 
-Decoding, quarantine, deduplication, receipts and failpoints are the loop's (`freshline.run.log`), for every connector.
+Decoding, quarantine, deduplication, receipts and failpoints are the loop's, for every connector (`freshline.run.log`
+and its neighbours `batch` and `looked`).
 """
 
 from __future__ import annotations
