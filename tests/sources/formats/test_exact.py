@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from freshline.declare.names import TableName
 from freshline.refresh.inputs import RECORD
-from freshline.sources.files.lines import Inspected, is_text
+from freshline.sources.files.lines import Inspected, Reading, inspect_files
 from freshline.sources.files.plain_json import DOUBT, end_reading, parse_plain
 from freshline.sources.files.position import FileMark
 from freshline.sources.kafka.reader import as_records
@@ -122,7 +122,16 @@ def test_a_value_of_a_topic_is_stored_as_it_arrived_or_in_quarantine(lab):
     check(found, kept, {row[RECORD]: row[ERROR] for row in rows if row[ERROR] is not None})
 
 
-def test_the_short_way_stores_what_the_long_way_stores_or_leaves_the_record_to_it(lab, spark):
+def _are_plain(folder: Path, lines: list[bytes]) -> list[bool]:
+    marks = []
+    for number, line in enumerate(lines):
+        file = folder / str(number)
+        file.write_bytes(line)
+        marks.append(FileMark(file.name, len(line), file.stat().st_mtime_ns))
+    return [each.plain for each in inspect_files(folder, marks, Reading("json", 1 << 20, False))]
+
+
+def test_the_short_way_stores_what_the_long_way_stores_or_leaves_the_record_to_it(lab, spark, tmp_path):
     found = cases(nested=False)
     # What UTF-8 does not have, and Spark's reader takes: half a character, and bytes that are too many for theirs.
     odd = [b'{"k":1,"text":"\xed\xa0\x80"}', b'{"k":1,"text":"\xc0\x80"}', b'{"k":1,"text":"\xc1\x81"}']
@@ -133,7 +142,7 @@ def test_the_short_way_stores_what_the_long_way_stores_or_leaves_the_record_to_i
     mark = FileMark("a.json", file.stat().st_size, file.stat().st_mtime_ns)
     session = lab.runtime.sessions.root
     lines = file.read_bytes().split(b"\n")[:-1]
-    is_short = [line[:1] == b"{" and line[-1:] == b"}" and line.count(b"}") == 1 and is_text(line) for line in lines]
+    is_short = _are_plain(tmp_path, lines)
     rows = in_utc(parse_plain(session, spec, Path(folder), [Inspected(mark)])).orderBy(RECORD).collect()
     end_reading(session)
 

@@ -49,11 +49,6 @@ SLACK = 4
 PACKED = (".gz", ".bz2", ".zst", ".lz4")
 NOT_UNPACKED = (".deflate", ".snappy", ".xz", ".zip", ".7z", ".br", ".lzo", ".z", ".tgz")
 DAMAGED = (OSError, EOFError, zlib.error, pa.ArrowException)
-# An escape of half a character, and escapes of anything else: one character, a unit of 16 bits, both halves of one.
-HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-ESCAPE = re.compile(
-    rb"\\(?:[^u]|u(?![dD][89a-fA-F])|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})", re.DOTALL
-)
 _FIELD = re.compile(rb'(?:^|,)("[^"]*(?:""[^"]*)*"(?=,|$)|[^",][^,]*|)')
 
 
@@ -225,16 +220,6 @@ def _inspect(path: bytes, mark: FileMark, reading: Reading, check: Callable[[], 
     if not number:
         return Inspected(mark, "EMPTY_FILE")
     return Inspected(mark, None, "", lines, first, size, plain, tuple(breaks))
-
-
-def is_text(data: bytes) -> bool:
-    """Whether JSON lines are UTF-8, and escape no half of a character alone. Spark's reader takes others too."""
-    if not data.isascii():
-        try:
-            data.decode()
-        except UnicodeDecodeError:
-            return False
-    return HALF.search(data) is None or b"\\" not in ESCAPE.sub(b"", data)
 
 
 def _fits(part: _Lines, reading: Reading) -> bool:
