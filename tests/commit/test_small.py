@@ -22,6 +22,7 @@ from freshline.commit.write import (
     overwrite_table,
 )
 from freshline.errors import FencedError
+from freshline.plan.maintenance import FULL_FILE_BYTES
 from tests.commit.test_write import receipt
 from tests.delta_log import commit_of, version_of, write_and_read_back
 from tests.lanes import long_but
@@ -36,6 +37,8 @@ FULL = """(
     TIMESTAMP_NTZ'9999-12-31 23:59:59.999999', 1234567890123456.7891, double('NaN'), float('-0.0'), X'00FF',
     array('x', NULL, ''), map('u', 1, 'v', NULL),
     named_struct('a', 1, 'b', array(named_struct('d', TIMESTAMP'2026-03-29 00:59:59.999999Z'), NULL)), 'é"😀')"""
+# 32 characters of hexadecimal numbers, other ones for each row and `n`.
+_NOISE = "md5(concat(id, ' ', n))"
 NULLS = "('b'" + ", NULL" * 16 + ")"
 
 
@@ -454,3 +457,26 @@ def test_a_table_of_many_files_is_searched_by_spark(spark, made):
     # Adding to it needs no search.
     assert open_small(path) is not None
     assert len(DeltaTable(str(path)).file_uris()) > MOST_FILES
+
+
+def test_a_change_of_near_rows_writes_no_large_table_again(spark, made):
+    path = made("k BIGINT, v STRING")
+    # Of these no byte can be spared: 50 MB, in one file as other writers make it.
+    wide = (
+        spark.range(24_000)
+        .coalesce(1)
+        .selectExpr("id AS k", f"array_join(transform(sequence(1, 64), n -> {_NOISE}), '') AS v")
+    )
+    append_rows(wide, path, receipt(1))
+
+    for seq, keys in ((2, "id * 2000"), (3, "20000 + id")):
+        changed = spark.range(12).selectExpr("'U' AS op", f"{keys} AS k", "'new' AS v")
+        before = set(DeltaTable(str(path)).file_uris())
+        apply_changes(spark, changed, path, receipt(seq), op="op", keys=["k"], unique=True, near=None, count=12)
+        assert written_by(path) == "delta-rs"
+
+    files = DeltaTable(str(path)).get_add_actions(flatten=True)
+    assert max(files["size_bytes"].to_pylist()) < 1.2 * FULL_FILE_BYTES
+    assert len(before) >= 3
+    assert len(before - set(DeltaTable(str(path)).file_uris())) == 1
+    assert sum(files["num_records"].to_pylist()) == 24_000

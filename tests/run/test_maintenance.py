@@ -13,6 +13,7 @@ from freshline.commit.reading import net_changes, read_changes
 from freshline.declare.names import TableName
 from freshline.engine.reading import open_reader, register_consumer
 from freshline.plan.changes import ChangeKind
+from freshline.plan.maintenance import FULL_FILE_BYTES
 from freshline.run import create_savepoint, drop_savepoint, maintain_table
 from freshline.run.maintenance import needs_of
 from freshline.testing import Crash
@@ -140,6 +141,19 @@ def test_maintenance_that_is_stopped_goes_on_next_time(tables):
     assert tables.ids("t") == list(range(31))
     tables.commit("t", [31])
     assert tables.ids("t") == list(range(32))
+
+
+def test_a_table_of_before_gets_the_size_of_its_files(tables):
+    path, receipt = tables.path("t"), tables.receipt("t")
+    DeltaTable(str(path)).alter.set_table_properties({"delta.targetFileSize": "104857600"})
+
+    maintain_table(tables.runtime, T)
+    at = newest_version(path)
+    maintain_table(tables.runtime, T)
+
+    assert DeltaTable(str(path)).metadata().configuration["delta.targetFileSize"] == str(FULL_FILE_BYTES)
+    assert newest_version(path) == at
+    assert tables.receipt("t").seq == receipt.seq
 
 
 def test_a_table_that_somebody_else_wrote_to_is_left_alone(tables):

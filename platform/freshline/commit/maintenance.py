@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from freshline.commit.delta_log import COMMIT_FILE, newest_version, open_table, read_commit, read_newest
-from freshline.commit.small import open_small
+from freshline.commit.small import FILE_SIZE, open_small
 from freshline.errors import StorageError
 from freshline.plan.maintenance import FULL_FILE_BYTES, FileSizes, Kept
 from freshline.plan.receipt import Receipt
@@ -94,11 +94,15 @@ def compact_files(spark: Callable[[], SparkSession], path: Path, receipt: Receip
 
 
 def keep_commits(spark: Callable[[], SparkSession], path: Path, receipt: Receipt, at: int, allowed: timedelta) -> bool:
-    """Let Delta's readers go back so far, and its writers remove no commit; whether that had to be written."""
+    """Let Delta's readers go back so far, and its writers remove no commit; whether that had to be written.
+
+    A table of before gets the size of its files with it.
+    """
     configuration = open_table(path).metadata().configuration
     wanted = {RETENTION: f"interval {int(allowed.total_seconds())} seconds", CLEANUP: "false"}
     different = {key: value for key, value in wanted.items() if configuration.get(key) != value}
-    if not different:
+    is_sized = FILE_SIZE.items() <= configuration.items()
+    if not different and is_sized:
         return False
     table = open_small(path)
     if newest_version(path) != at or (table is not None and table.version() != at):
@@ -106,12 +110,15 @@ def keep_commits(spark: Callable[[], SparkSession], path: Path, receipt: Receipt
     if table is not None:
         try:
             table.alter.set_table_properties(
-                different, commit_properties=_carrying(receipt), post_commithook_properties=_HOOKS
+                different | FILE_SIZE, commit_properties=_carrying(receipt), post_commithook_properties=_HOOKS
             )
         except DeltaError as error:
             LOG.warning("%s: its properties stay as they are: %s", receipt.table, error)
             return False
         return True
+    if not different:
+        # Delta's own writers know no such property.
+        return False
     session = spark()
     pairs = ", ".join(f"{sql_literal(key)} = {sql_literal(value)}" for key, value in different.items())
     session.conf.set(USER_METADATA, receipt.to_json())

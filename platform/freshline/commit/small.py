@@ -26,6 +26,7 @@ from deltalake.table import TableMerger
 
 from freshline.commit.delta_log import APPLICATION
 from freshline.declare.names import REFUSED_IN_COLUMN
+from freshline.plan.maintenance import FULL_FILE_BYTES
 from freshline.plan.receipt import Receipt, seq_of
 
 # Above this size of the table Spark, which works on many machines and leaves files out, is the better one.
@@ -40,6 +41,9 @@ MOST_ROWS_BYTES = 256 << 20
 INFLATION = 10
 # What the protocol may ask of a writer. Deletion vectors, mapped or generated columns, clustering and whatever is not
 # known here are left to Delta itself.
+# Without it delta-rs makes one file of 100 MB where there were several, and each later change of a row in it, however
+# near one another, writes all of that again. Delta's own writers have settings of the session instead, and ignore it.
+FILE_SIZE = {"delta.targetFileSize": str(FULL_FILE_BYTES)}
 FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "timestampNtz"})
 # Up to this version of the protocol a table has all features of its time; whether it uses them stands in its metadata.
 LEGACY_VERSION = 4
@@ -125,7 +129,7 @@ def create_small(path: Path, schema: str, *, partitioned_by: Sequence[str], conf
             schema=Schema.from_json(schema),
             mode="ignore",
             partition_by=list(partitioned_by),
-            configuration=dict(configuration),
+            configuration=dict(configuration) | FILE_SIZE,
         )
     except DeltaError as error:
         logger.info("%s: left to Delta: %s", path, error)

@@ -22,7 +22,7 @@ READS = 100
 # Fewer are never put together: merges touch some files each time, and would find one large one instead.
 LEAST_FILES = 20
 # Files of this size are left as they are. Whoever changes a row of a file writes all of it again, so it is not larger.
-FULL_FILE_BYTES = 32 << 20
+FULL_FILE_BYTES = 16 << 20
 # So many files or bytes that nobody needs are worth a search for them.
 LEAST_REMOVED_FILES = 50
 LEAST_REMOVED_BYTES = 64 << 20
