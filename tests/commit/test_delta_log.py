@@ -113,3 +113,15 @@ def test_statistics_of_a_renamed_column_are_not_those_of_another(lab):
     assert may_have_times(path, position, "late", 49 * year, 51 * year)
     assert greatest_time(path, position.version, "late") != datetime(2030, 1, 1, tzinfo=UTC)
     assert not is_never_null(path, position.version, "late")
+
+
+def test_a_column_is_not_taken_for_a_field_by_the_statistics(lab):
+    lab.source("s", "id INT, `a.b` INT, a STRUCT<b INT>")
+    lab.sql("INSERT INTO s VALUES (1, NULL, struct(1)), (2, 1, struct(1))")
+    path = lab.path("s")
+    version = newest_position(path).version
+
+    assert is_never_null(path, version, "ID")
+    # The statistics of the field, which has none, go by the same name.
+    assert not is_never_null(path, version, "a.b")
+    assert not is_never_null(path, version, "nowhere")

@@ -35,8 +35,8 @@ TABLES = {
 MOST = {
     "event": ("append", 1, 270),
     "change": ("append", 1, 250),
-    "first": ("merge", 3, 270),
-    "newest": ("merge", 5, 280),
+    "first": ("merge", 2, 255),
+    "newest": ("merge", 4, 265),
     "joined": ("keys", 6, 475),
     "totals": ("keys", 3, 455),
     "added": ("append", 2, 105),

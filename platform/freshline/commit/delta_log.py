@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 COMMIT_FILE = re.compile(r"(\d{20})\.json\Z")
 # What says where the newest checkpoint is (PROTOCOL.md, "Last Checkpoint File").
 LAST_CHECKPOINT = "_last_checkpoint"
-# Our tables have a checkpoint every 50 commits; a log without one for longer is listed.
+# Our tables have a checkpoint every 10 commits; a log without one for longer is listed.
 _MOST_AFTER_CHECKPOINT = 500
 # So begins the name under which freshline's transactions stand in a table's log; the table's id follows.
 APPLICATION = "freshline/"
@@ -520,7 +520,8 @@ def _micros(time: datetime) -> int:
 def is_never_null(path: Path, version: int, column: str) -> bool:
     """Whether the statistics of a version surely say that no row has NULL in a column."""
     actions = _statistics(path, version)
-    if actions is None:
+    # A name with a dot could be that of a field.
+    if actions is None or "." in column:
         return False
     if actions.num_rows == 0:
         return True

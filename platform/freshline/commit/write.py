@@ -34,6 +34,7 @@ from freshline.commit.delta_log import (
     table_id,
 )
 from freshline.commit.small import (
+    CHECKPOINTS,
     append_small,
     application,
     change_small,
@@ -107,7 +108,7 @@ def _properties(history_seconds: int, statistics_on: Sequence[str] | None) -> di
         "delta.deletedFileRetentionDuration": interval,
         "delta.logRetentionDuration": interval,
         "delta.isolationLevel": "Serializable",
-        "delta.checkpointInterval": "50",
+        **CHECKPOINTS,
         # By itself Delta removes old commits whoever still needs them; `commit/maintenance.py` does it instead.
         "delta.enableExpiredLogCleanup": "false",
     }

@@ -139,15 +139,20 @@ def stored_order(spec: TableSpec, order: str | None, tie_breaker: str | None) ->
     assert isinstance(spec.query, SqlQuery)
     if order is None:
         return StoredOrder(None, None)
-    kept = _columns_kept(read_query(spec.query).tree, spec.query.references[0].alias.lower(), spec.columns or ())
+    kept = columns_kept(spec)
     wanted = split_expressions(tie_breaker)
     ties = [_plain_column(tie, kept) for tie in wanted]
     stored_ties = tuple(tie for tie in ties if tie is not None)
     return StoredOrder(_plain_column(order, kept), stored_ties if len(stored_ties) == len(ties) else None)
 
 
+def columns_kept(spec: TableSpec) -> dict[str, str]:
+    """Columns that mean the same in a plain query's only input and in its result, by their lower-case name."""
+    assert isinstance(spec.query, SqlQuery)
+    return _columns_kept(read_query(spec.query).tree, spec.query.references[0].alias.lower(), spec.columns or ())
+
+
 def _columns_kept(tree: exp.Query, alias: str, columns: tuple[str, ...]) -> dict[str, str]:
-    """Columns that mean the same in the query's input and in its result, by their lower-case name."""
     kept = {}
     for item in tree.expressions:
         inner = item_expression(item)

@@ -45,7 +45,7 @@ def refold_keys(attempt: Attempt, step: RefoldKeys) -> Work:
     )
     shadow_inputs({step.input: came})
     rows = read_before_constraints(attempt.spark, attempt.spec, arrival=pinned.is_log)
-    rejected = quarantine_rejected(attempt, pinned, rows)
+    rejected = quarantine_rejected(attempt, pinned, rows, change)
     return write_of_changes(attempt, refold(attempt, step), change.rows, rejected=rejected)
 
 

@@ -14,12 +14,17 @@ from pyspark.sql import DataFrame
 from freshline.attempt.attempt import Attempt, NotIncremental, Work
 from freshline.attempt.quarantine import keep_rejected
 from freshline.commit.delta_log import newest_version
+from freshline.commit.footers import have_no_null
 from freshline.commit.small import open_small
 from freshline.commit.write import apply_changes, insert_new_keys, merge_rows
+from freshline.declare.merge import REJECTED
+from freshline.declare.spec import SourceSpec, TableSpec
+from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.result import Strategy
 from freshline.query.reason import Reason
+from freshline.query.select_list import columns_kept
 from freshline.refresh.arrow_rows import settle
 from freshline.refresh.fold import (
     changes_by_winners,
@@ -40,6 +45,9 @@ from freshline.refresh.keys import OP
 from freshline.refresh.materialize import materialize_once
 from freshline.strategies.merge.rule import MergeRows
 
+# Spark looks through more files in less time than their footers take.
+MOST_FOOTERS = 32
+
 
 def merge(attempt: Attempt, step: MergeRows) -> Work:
     """The write of the rows that win, and the deletes of those that are to go."""
@@ -54,7 +62,7 @@ def merge(attempt: Attempt, step: MergeRows) -> Work:
         raise NotIncremental(Reason("TRUNCATED", str(step.input)))
     shadow_inputs({step.input: came})
     rows = read_before_constraints(spark, spec, arrival=pinned.is_log)
-    rejected = quarantine_rejected(attempt, pinned, rows)
+    rejected = quarantine_rejected(attempt, pinned, rows, change)
     rows = attempt.constraint_check.rows(rows, again=False, but=without_constraints(spec))
     before = Pinned(pinned.spec, pinned.path, change.before or TablePosition(pinned.position.table_id, 0, 0))
     winners = spec.merge.find_winners(spark, spec, rows.where(is_folded(spec)), before)
@@ -94,7 +102,29 @@ def _insert_new_keys(
         otherwise(receipt=receipt)
 
 
-def quarantine_rejected(attempt: Attempt, pinned: Pinned, rows: DataFrame) -> int:
-    """Keep the rows that cannot be in the table, as those with a NULL in the key; returns how many there are."""
+def quarantine_rejected(attempt: Attempt, pinned: Pinned, rows: DataFrame, change: Changes | None = None) -> int:
+    """Keep the rows that cannot be in the table, as those with a NULL in the key; returns how many there are.
+
+    `rows` are those of the whole input, or of a change of it.
+    """
     spec = attempt.spec
+    if _is_none_rejected(spec, pinned, change):
+        return 0
     return keep_rejected(attempt.runtime, attempt.spark, spec, pinned, rows.where(~is_folded(spec)), attempt.mode)
+
+
+def _is_none_rejected(spec: TableSpec, pinned: Pinned, change: Changes | None) -> bool:
+    """Whether the few files that a log gained say that none of their rows is rejected, which saves a job of Spark."""
+    assert spec.merge is not None
+    log = pinned.spec
+    if not isinstance(log, SourceSpec) or not log.is_log or REJECTED in spec.merge.helpers:
+        return False
+    if change is None or change.kind is not ChangeKind.APPEND or not 0 < len(change.added_files) <= MOST_FOOTERS:
+        return False
+    # An empty text in a partition becomes NULL.
+    partitions = {column.lower() for column in spec.partitioned_by}
+    keys = [key.lower() for key in spec.primary_key]
+    stored = {column.name.lower(): log.stored_column(column.name) for column in log.columns}
+    if any(key in partitions or key not in stored for key in keys) or not set(keys) <= columns_kept(spec).keys():
+        return False
+    return have_no_null(pinned.path, change.added_files, [stored[key] for key in keys])
