@@ -300,6 +300,52 @@ def test_a_row_without_a_version_is_quarantined_once(lab):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("shown", "name"),
+    [
+        ("SELECT k, v FROM s", "k"),
+        ("SELECT K, v FROM s AS e", "k"),
+        ("SELECT nullif(k, 'none') AS k, v FROM s", "k"),
+        ("SELECT e.old AS k, v FROM s AS e", "old"),
+        # FROM gives the columns other names: `k` is what the log has as `old`.
+        ("SELECT k, v FROM s AS e (k, old, v)", "old"),
+        ("SELECT * FROM s AS e (k, old, v)", "old"),
+    ],
+)
+def test_a_row_without_a_key_is_quarantined_whatever_the_query_calls_the_key(lab, shown, name):
+    lab.files("s", "old STRING, k STRING, v INT")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) "
+        f"WITH ('merge' = 'last_row', 'merge.sequence' = 'v', 'merge.tie-breaker' = 'v') {HOURLY} AS {shown}"
+    )
+    for number in range(3):
+        row = {"old": "o", "k": "a", "v": number}
+        whole = [row, {**row, name: "b", "v": 10 + number}]
+        # The second batch has all keys.
+        batch = whole if number == 1 else [*whole, {**row, name: None}]
+        if number == 2 and "nullif" in shown:
+            batch.append({**row, "k": "none"})
+        lab.land("s", f"{number}.json", batch)
+        outcome = lab.refresh("t")
+        assert outcome.error is None
+        assert outcome.rejected == len(batch) - len(whole)
+        assert lab.diff("t") == []
+
+    assert [row["error"] for row in lab.quarantine("s")] == ["NULL_KEY(t)"] * (3 if "nullif" in shown else 2)
+
+
+def test_an_empty_text_in_a_key_that_is_a_partition_is_quarantined(lab):
+    lab.files("s", "k STRING, v INT")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) PARTITIONED BY (k) "
+        f"WITH ('merge' = 'first_row', 'merge.order' = 'v', 'merge.tie-breaker' = 'v') {HOURLY} AS SELECT k, v FROM s"
+    )
+    for number in range(2):
+        lab.land("s", f"{number}.json", [{"k": "a", "v": number}, {"k": "", "v": number}])
+        assert lab.refresh("t").rejected == 1
+    assert [row["error"] for row in lab.quarantine("s")] == ["NULL_KEY(t)"] * 2
+
+
 def test_versioned_follows_updates_and_deletes_of_its_input(lab):
     lab.source("s", "k INT, ver INT, v STRING")
     lab.sql("INSERT INTO s VALUES (1, 1, 'a'), (1, 2, 'b'), (1, 2, 'c'), (2, NULL, 'd'), (NULL, 1, 'e'), (3, 1, 'f')")

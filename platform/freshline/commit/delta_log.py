@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 COMMIT_FILE = re.compile(r"(\d{20})\.json\Z")
 # What says where the newest checkpoint is (PROTOCOL.md, "Last Checkpoint File").
 LAST_CHECKPOINT = "_last_checkpoint"
-# Our tables have a checkpoint every 10 commits; a log without one for longer is listed.
+# Our tables have a checkpoint every 50 commits; a log without one for longer is listed.
 _MOST_AFTER_CHECKPOINT = 500
 # So begins the name under which freshline's transactions stand in a table's log; the table's id follows.
 APPLICATION = "freshline/"

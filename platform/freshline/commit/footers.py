@@ -20,7 +20,7 @@ def _without_null(file: Path) -> set[str]:
     """The columns, in lower case, of which every row group counts no NULL."""
     try:
         footer = pq.read_metadata(file)
-    except (FileNotFoundError, pa.ArrowInvalid):
+    except (OSError, pa.ArrowException):
         # Whoever reads the rows says what is wrong.
         return set()
     names = [footer.schema.column(number).path for number in range(footer.num_columns)]

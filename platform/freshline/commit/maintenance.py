@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from freshline.commit.delta_log import COMMIT_FILE, newest_version, open_table, read_commit, read_newest
-from freshline.commit.small import CHECKPOINTS, FILE_SIZE, open_small
+from freshline.commit.small import FILE_SIZE, open_small
 from freshline.errors import StorageError
 from freshline.plan.maintenance import FULL_FILE_BYTES, FileSizes, Kept
 from freshline.plan.receipt import Receipt
@@ -96,10 +96,10 @@ def compact_files(spark: Callable[[], SparkSession], path: Path, receipt: Receip
 def keep_commits(spark: Callable[[], SparkSession], path: Path, receipt: Receipt, at: int, allowed: timedelta) -> bool:
     """Let Delta's readers go back so far, and its writers remove no commit; whether that had to be written.
 
-    A table of before gets the size of its files and the interval of its checkpoints with it.
+    A table of before gets the size of its files with it.
     """
     configuration = open_table(path).metadata().configuration
-    wanted = {RETENTION: f"interval {int(allowed.total_seconds())} seconds", CLEANUP: "false", **CHECKPOINTS}
+    wanted = {RETENTION: f"interval {int(allowed.total_seconds())} seconds", CLEANUP: "false"}
     different = {key: value for key, value in wanted.items() if configuration.get(key) != value}
     is_sized = FILE_SIZE.items() <= configuration.items()
     if not different and is_sized:

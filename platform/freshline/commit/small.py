@@ -39,14 +39,11 @@ FEW_ROWS = 20_000
 MOST_ROWS_BYTES = 256 << 20
 # What a row takes in memory, as a multiple of what it takes in a file.
 INFLATION = 10
+# Without it delta-rs makes one file of 100 MB where there were several, and each later change of a row in it writes
+# all of that again. Delta's own writers have settings of the session instead, and ignore it.
+FILE_SIZE = {"delta.targetFileSize": str(FULL_FILE_BYTES)}
 # What the protocol may ask of a writer. Deletion vectors, mapped or generated columns, clustering and whatever is not
 # known here are left to Delta itself.
-# Without it delta-rs makes one file of 100 MB where there were several, and each later change of a row in it, however
-# near one another, writes all of that again. Delta's own writers have settings of the session instead, and ignore it.
-FILE_SIZE = {"delta.targetFileSize": str(FULL_FILE_BYTES)}
-# Whoever opens a table reads the newest checkpoint and each commit since. At 25 of them that takes delta-rs 9 ms, some
-# fifteen times in a refresh of six tables. It writes a checkpoint in 4 ms.
-CHECKPOINTS = {"delta.checkpointInterval": "10"}
 FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "timestampNtz"})
 # Up to this version of the protocol a table has all features of its time; whether it uses them stands in its metadata.
 LEGACY_VERSION = 4

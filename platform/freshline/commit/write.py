@@ -34,7 +34,6 @@ from freshline.commit.delta_log import (
     table_id,
 )
 from freshline.commit.small import (
-    CHECKPOINTS,
     append_small,
     application,
     change_small,
@@ -108,7 +107,7 @@ def _properties(history_seconds: int, statistics_on: Sequence[str] | None) -> di
         "delta.deletedFileRetentionDuration": interval,
         "delta.logRetentionDuration": interval,
         "delta.isolationLevel": "Serializable",
-        **CHECKPOINTS,
+        "delta.checkpointInterval": "50",
         # By itself Delta removes old commits whoever still needs them; `commit/maintenance.py` does it instead.
         "delta.enableExpiredLogCleanup": "false",
     }

@@ -139,20 +139,31 @@ def stored_order(spec: TableSpec, order: str | None, tie_breaker: str | None) ->
     assert isinstance(spec.query, SqlQuery)
     if order is None:
         return StoredOrder(None, None)
-    kept = columns_kept(spec)
+    kept = _columns_kept(read_query(spec.query).tree, spec.query.references[0].alias.lower(), spec.columns or ())
     wanted = split_expressions(tie_breaker)
     ties = [_plain_column(tie, kept) for tie in wanted]
     stored_ties = tuple(tie for tie in ties if tie is not None)
     return StoredOrder(_plain_column(order, kept), stored_ties if len(stored_ties) == len(ties) else None)
 
 
-def columns_kept(spec: TableSpec) -> dict[str, str]:
-    """Columns that mean the same in a plain query's only input and in its result, by their lower-case name."""
+def columns_of_input(spec: TableSpec) -> frozenset[str]:
+    """Columns of the only input of a plain query that its result has as they are stored, in lower case."""
     assert isinstance(spec.query, SqlQuery)
-    return _columns_kept(read_query(spec.query).tree, spec.query.references[0].alias.lower(), spec.columns or ())
+    tree = read_query(spec.query).tree
+    if any(alias.args.get("columns") for alias in tree.find_all(exp.TableAlias)):
+        # FROM gives the columns other names.
+        return frozenset()
+    # Of a struct that is named like its table, `a.a.b` is a field and not the column b.
+    odd = {
+        item.alias_or_name.lower()
+        for item in tree.expressions
+        if isinstance(inner := item_expression(item), exp.Column) and inner.args.get("db")
+    }
+    return frozenset(_columns_kept(tree, spec.query.references[0].alias.lower(), spec.columns or ()).keys() - odd)
 
 
 def _columns_kept(tree: exp.Query, alias: str, columns: tuple[str, ...]) -> dict[str, str]:
+    """Columns that mean the same in the query's input and in its result, by their lower-case name."""
     kept = {}
     for item in tree.expressions:
         inner = item_expression(item)

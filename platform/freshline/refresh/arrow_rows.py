@@ -119,7 +119,7 @@ def take(rows: DataFrame, most: int) -> ArrowRows | None:
     """
     kinds = {field.name: sent_as(field.dataType) for field in rows.schema.fields}
     # So a row is not wide for being one of many that could be there.
-    found = _collected(rows.limit(most + 1), kinds, min(most, FEW_ROWS), MOST_BYTES)
+    found = _collected(rows.limit(most + 1), kinds, min(most, 2 * FEW_ROWS), MOST_BYTES)
     return None if found is None or found.num_rows > most else ArrowRows(found, rows.schema, rows.sparkSession)
 
 
@@ -139,11 +139,10 @@ def _collected(rows: DataFrame, kinds: Mapping[str, DataType], most: int, most_b
     if bounded is not None:
         found = bounded.rows.toArrow()
         widths = found[WIDTH]
-        wide = widths.filter(pc.greater(widths, bounded.wide))
-        if not len(wide):
-            return found.drop_columns([WIDTH])
-        if pc.sum(wide).as_py() > most_bytes:
+        if (pc.sum(widths).as_py() or 0) > most_bytes:
             return None
+        if not pc.any(pc.greater(widths, bounded.wide)).as_py():
+            return found.drop_columns([WIDTH])
     return as_types(rows, kinds).toArrow()
 
 

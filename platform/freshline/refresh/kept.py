@@ -13,10 +13,12 @@ from collections.abc import Hashable
 
 from pyspark.sql import DataFrame, SparkSession
 
-from freshline.refresh.materialize import HeldRows, hold_few
+from freshline.refresh.materialize import MOST_BYTES, HeldRows, hold_few
 
 # So many inputs are kept; the one that was not asked for the longest goes first.
 MOST_INPUTS = 32
+# Who lets more rows be kept than by default lets so many bytes be kept for each.
+_ROW_BYTES = 1 << 10
 
 
 class KeptRows:
@@ -36,7 +38,7 @@ class KeptRows:
 
     def keep(self, key: Hashable, rows: DataFrame, most: int) -> DataFrame:
         """Compute rows and keep them, where there are not more than `most`; the rows."""
-        kept = hold_few(rows, most, any_width=True)
+        kept = hold_few(rows, most, max(MOST_BYTES, most * _ROW_BYTES))
         if kept is None:
             return rows
         with self._lock:

@@ -86,14 +86,12 @@ class HeldRows:
         return DataFrame(spark._jsparkSession.createDataFrame(self.sent, self.sent_as), spark)
 
 
-def hold_few(rows: DataFrame, most: int, *, any_width: bool = False) -> HeldRows | None:
-    """Compute rows, and hold them as `collect_if_small` does; None where there are more than `most`.
-
-    With `any_width` their texts may have any length, where somebody has said how many rows are to be held.
-    """
+def hold_few(rows: DataFrame, most: int, most_bytes: int | None = None) -> HeldRows | None:
+    """Compute rows, and hold them as `collect_if_small` does; None where they are more than `most`, or `most_bytes`."""
+    most_bytes = most_bytes or MOST_BYTES
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     with_bytes = {name: _with_bytes(kind) for name, kind in kinds.items()}
-    bounded = None if any_width else bound(rows, with_bytes, most)
+    bounded = bound(rows, with_bytes, most, most_bytes)
     if bounded is not None:
         found = bounded.rows.limit(most + 1)._jdf.collectAsList()
         # As the rows are: none of the texts of those that are kept is missing.
@@ -108,7 +106,7 @@ def hold_few(rows: DataFrame, most: int, *, any_width: bool = False) -> HeldRows
         wide = held.frame(session).where(f"{WIDTH} > {bounded.wide}").selectExpr(WIDTH)._jdf.collectAsList()
         if wide.isEmpty():
             return held
-        if sum(row.getLong(0) for row in wide) > MOST_BYTES:
+        if sum(row.getLong(0) for row in wide) > most_bytes:
             return None
     sent = as_types(rows, with_bytes)
     found = sent.limit(most + 1)._jdf.collectAsList()
@@ -128,8 +126,8 @@ class Bounded:
     wide: int
 
 
-def bound(rows: DataFrame, kinds: Mapping[str, DataType], most: int, most_bytes: int | None = None) -> Bounded | None:
-    """Rows with these types, of which up to `most` are collected, with a bound on their bytes, by default MOST_BYTES.
+def bound(rows: DataFrame, kinds: Mapping[str, DataType], most: int, most_bytes: int) -> Bounded | None:
+    """Rows with these types, of which up to `most` are collected, with a bound on their bytes.
 
     None where their types have one.
     """
@@ -137,7 +135,7 @@ def bound(rows: DataFrame, kinds: Mapping[str, DataType], most: int, most_bytes:
     widths = {field.name: width for field in fields if (width := _width(quoted(field.name), field.dataType))}
     if not widths:
         return None
-    wide = max((most_bytes or MOST_BYTES) // most, 1)
+    wide = max(most_bytes // most, 1)
     cut = max(min(wide, _WIDE_COLUMNS * wide // len(widths)), 1)
     each = [f"coalesce({width}, 0)" for width in widths.values()]
     longest = each[0] if len(each) == 1 else f"greatest({', '.join(each)})"

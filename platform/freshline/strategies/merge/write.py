@@ -24,7 +24,7 @@ from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.result import Strategy
 from freshline.query.reason import Reason
-from freshline.query.select_list import columns_kept
+from freshline.query.select_list import columns_of_input
 from freshline.refresh.arrow_rows import settle
 from freshline.refresh.fold import (
     changes_by_winners,
@@ -125,6 +125,6 @@ def _is_none_rejected(spec: TableSpec, pinned: Pinned, change: Changes | None) -
     partitions = {column.lower() for column in spec.partitioned_by}
     keys = [key.lower() for key in spec.primary_key]
     stored = {column.name.lower(): log.stored_column(column.name) for column in log.columns}
-    if any(key in partitions or key not in stored for key in keys) or not set(keys) <= columns_kept(spec).keys():
+    if any(key in partitions or key not in stored for key in keys) or not columns_of_input(spec).issuperset(keys):
         return False
     return have_no_null(pinned.path, change.added_files, [stored[key] for key in keys])
