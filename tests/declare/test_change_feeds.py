@@ -105,6 +105,7 @@ def test_a_table_follows_the_changes_by_the_key_of_the_feed(project, query, key)
         ("SELECT id, region FROM feed", "id, region"),
         ("SELECT id + 1 AS id, v FROM feed", "id"),
         ("SELECT v AS id FROM feed", "id"),
+        ("SELECT id, v FROM feed AS f (v, id)", "id"),
     ],
 )
 def test_another_key_is_refused(project, query, key):

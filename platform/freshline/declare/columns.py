@@ -484,14 +484,23 @@ class _Resolver:
 def plain_columns(query: SqlQuery, known: Sequence[str]) -> dict[str, str]:
     """The columns of one input that a plain SELECT shows as they are: names of the result to those of the input.
 
-    `known` are the columns of the input. All names are in lower case.
+    `known` are the columns of the input. All names are in lower case. There are none where FROM gives the columns other
+    names.
     """
-    found = {}
-    for item in parse_structure(query).expressions:
+    found: dict[str, str] = {}
+    tree = parse_structure(query)
+    if any(alias.args.get("columns") for alias in tree.find_all(exp.TableAlias)):
+        return found
+    for item in tree.expressions:
         inner = item.this if isinstance(item, exp.Alias) else item
         is_star = isinstance(inner, exp.Star) and not any(inner.args.values())
         if is_star or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
             found.update({name.lower(): name.lower() for name in known})
-        elif isinstance(inner, exp.Column) and inner.table.lower() in ("", query.references[0].alias.lower()):
+        elif (
+            isinstance(inner, exp.Column)
+            # Of a struct that is named like its table, `a.a.b` is a field and not the column b.
+            and not inner.args.get("db")
+            and inner.table.lower() in ("", query.references[0].alias.lower())
+        ):
             found[item.alias_or_name.lower()] = inner.name.lower()
     return found
