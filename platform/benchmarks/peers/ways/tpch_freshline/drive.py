@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import freshline  # noqa: F401 - the one that is installed, which may be an earlier one
+
+# Its benchmarks are not used.
+sys.path.insert(0, str(Path(__file__).parents[4]))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-# Behind the freshline that is installed, which may be an earlier one.
-sys.path.append(str(Path(__file__).parents[4]))
 
 from engine import serve_engine
 from serve import folders
