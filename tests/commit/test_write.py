@@ -155,7 +155,9 @@ def test_a_table_with_a_backtick_in_a_name_has_the_rows_that_a_merge_gives(spark
             (random.choice("UD") if one in there else "I", one, random.randrange(9), random.choice(["a", None]))
             for one in found
         ]
-        bag = [(random.choice("DI"), key(), random.randrange(9), "b") for _ in range(4)]
+        # The rows of a key are taken away once.
+        gone = dict.fromkeys(key() for _ in range(random.randrange(4)))
+        bag = [(op, one, random.randrange(9), "b") for op, ones in (("D", gone), ("I", [key(), key()])) for one in ones]
         news = [(one, random.randrange(9), "m", random.random() < 0.3) for one in random.sample(range(8), 4)]
         for path, columns, (k, v, _) in tables:
             changes = spark.createDataFrame(ops, f"op STRING, {columns}")
