@@ -106,6 +106,7 @@ def test_a_table_follows_the_changes_by_the_key_of_the_feed(project, query, key)
         ("SELECT id + 1 AS id, v FROM feed", "id"),
         ("SELECT v AS id FROM feed", "id"),
         ("SELECT id, v FROM feed AS f (v, id)", "id"),
+        ("SELECT f.* EXCEPT (id), v AS id FROM feed AS f", "id"),
     ],
 )
 def test_another_key_is_refused(project, query, key):

@@ -493,9 +493,11 @@ def plain_columns(query: SqlQuery, known: Sequence[str]) -> dict[str, str]:
         return found
     for item in tree.expressions:
         inner = item.this if isinstance(item, exp.Alias) else item
-        is_star = isinstance(inner, exp.Star) and not any(inner.args.values())
-        if is_star or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
-            found.update({name.lower(): name.lower() for name in known})
+        star = inner.this if isinstance(inner, exp.Column) else inner
+        if isinstance(star, exp.Star):
+            # Of those that it leaves out or replaces, others may have the names.
+            if not any(star.args.values()):
+                found.update({name.lower(): name.lower() for name in known})
         elif (
             isinstance(inner, exp.Column)
             # Of a struct that is named like its table, `a.a.b` is a field and not the column b.

@@ -146,22 +146,6 @@ def stored_order(spec: TableSpec, order: str | None, tie_breaker: str | None) ->
     return StoredOrder(_plain_column(order, kept), stored_ties if len(stored_ties) == len(ties) else None)
 
 
-def columns_of_input(spec: TableSpec) -> frozenset[str]:
-    """Columns of the only input of a plain query that its result has as they are stored, in lower case."""
-    assert isinstance(spec.query, SqlQuery)
-    tree = read_query(spec.query).tree
-    if any(alias.args.get("columns") for alias in tree.find_all(exp.TableAlias)):
-        # FROM gives the columns other names.
-        return frozenset()
-    # Of a struct that is named like its table, `a.a.b` is a field and not the column b.
-    odd = {
-        item.alias_or_name.lower()
-        for item in tree.expressions
-        if isinstance(inner := item_expression(item), exp.Column) and inner.args.get("db")
-    }
-    return frozenset(_columns_kept(tree, spec.query.references[0].alias.lower(), spec.columns or ()).keys() - odd)
-
-
 def _columns_kept(tree: exp.Query, alias: str, columns: tuple[str, ...]) -> dict[str, str]:
     """Columns that mean the same in the query's input and in its result, by their lower-case name."""
     kept = {}

@@ -17,14 +17,15 @@ from freshline.commit.delta_log import newest_version
 from freshline.commit.footers import have_no_null
 from freshline.commit.small import open_small
 from freshline.commit.write import apply_changes, insert_new_keys, merge_rows
+from freshline.declare.columns import plain_columns
 from freshline.declare.merge import REJECTED
+from freshline.declare.query import SqlQuery
 from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.result import Strategy
 from freshline.query.reason import Reason
-from freshline.query.select_list import columns_of_input
 from freshline.refresh.arrow_rows import settle
 from freshline.refresh.fold import (
     changes_by_winners,
@@ -122,9 +123,11 @@ def _is_none_rejected(spec: TableSpec, pinned: Pinned, change: Changes | None) -
     if change is None or change.kind is not ChangeKind.APPEND or not 0 < len(change.added_files) <= MOST_FOOTERS:
         return False
     # An empty text in a partition becomes NULL.
-    partitions = {column.lower() for column in spec.partitioned_by}
-    keys = [key.lower() for key in spec.primary_key]
-    stored = {column.name.lower(): log.stored_column(column.name) for column in log.columns}
-    if any(key in partitions or key not in stored for key in keys) or not columns_of_input(spec).issuperset(keys):
+    keys = {key.lower() for key in spec.primary_key}
+    if keys & {column.lower() for column in spec.partitioned_by}:
         return False
-    return have_no_null(pinned.path, change.added_files, [stored[key] for key in keys])
+    assert isinstance(spec.query, SqlQuery)
+    shown = plain_columns(spec.query, [column.name for column in log.columns])
+    if not keys <= shown.keys():
+        return False
+    return have_no_null(pinned.path, change.added_files, [log.stored_column(shown[key]) for key in keys])
