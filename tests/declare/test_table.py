@@ -331,6 +331,9 @@ def test_a_comment_in_a_merge_expression_hides_nothing(shop):
         ("SELECT customer FROM orders WHERE customer IN (SELECT id FROM customers)", "a subquery"),
         ("SELECT customer, tag FROM orders LATERAL VIEW explode(tags) t AS tag", "LATERAL VIEW"),
         ("SELECT customer, explode(tags) AS tag FROM orders", "explode"),
+        ("SELECT customer FROM orders AS o (id, customer, at, amount)", "other names for the columns of its input"),
+        ("SELECT customer FROM orders PIVOT (sum(amount) FOR id IN (1, 2))", "PIVOT"),
+        ("SELECT customer, v FROM orders UNPIVOT (v FOR n IN (amount, id))", "UNPIVOT"),
         (
             "SELECT o.customer FROM orders o JOIN customers FOR SYSTEM_TIME AS OF PROCTIME() AS c ON c.id = o.customer",
             "JOIN",

@@ -800,6 +800,9 @@ def _check_merge_query(query: SqlQuery, at: Location, problems: Problems) -> Non
         one = source is not None and isinstance(source.this, exp.Table) and len(query.references) == 1
         if not one and not found:
             found.append("not exactly one table in FROM")
+        elif one:
+            assert source is not None
+            found.extend(_beside_input(source.this))
     if found:
         problems.add(
             "MERGE_QUERY",
@@ -807,6 +810,15 @@ def _check_merge_query(query: SqlQuery, at: Location, problems: Problems) -> Non
             f"query has {', '.join(dict.fromkeys(found))}. Put that into a table of its own, and read it there.",
             here,
         )
+
+
+def _beside_input(table: exp.Table) -> list[str]:
+    """What makes other rows or other columns of the input, for which a merge has columns of its own beside those."""
+    found = ["UNPIVOT" if pivot.args.get("unpivot") else "PIVOT" for pivot in table.args.get("pivots") or ()]
+    alias = table.args.get("alias")
+    if isinstance(alias, exp.TableAlias) and alias.columns:
+        found.append("other names for the columns of its input")
+    return found
 
 
 def _check_merge_columns(
