@@ -72,6 +72,34 @@ def test_records_become_typed_rows_with_what_kafka_knows_of_them(lab, kafka):
     assert (ids(lab), offsets(lab)) == ([1, 2, 3], {0: 1, 1: 2})
 
 
+def test_a_look_at_a_topic_that_is_all_read_asks_little_of_the_jvm(spark, lab, kafka, monkeypatch):
+    """An engine looks at each topic each second; what it asks grows by two calls with a partition."""
+    topic = kafka.new(partitions=40)
+    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+    kafka.send(topic, [Record({"id": number}, partition=number) for number in range(40)])
+    assert lab.refresh("s").rows_out == 40
+    assert lab.refresh("s").strategy == "noop"
+
+    client = spark.sparkContext._gateway._gateway_client
+    send, calls = client.send_command, []
+
+    def counted(command, *rest, **named):
+        if not command.startswith("m\n"):
+            calls.append(command)
+        return send(command, *rest, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "send_command", counted)
+        assert lab.refresh("s").strategy == "noop"
+    assert 40 < len(calls) < 60 + 3 * 40
+
+    # Partitions that the topic gained are known of a client that has seen it before.
+    kafka.grow(topic, 43)
+    kafka.send(topic, [Record({"id": 42}, partition=42)])
+    assert lab.refresh("s").rows_out == 1
+    assert offsets(lab) == {**dict.fromkeys(range(40), 1), 40: 0, 41: 0, 42: 1}
+
+
 def test_what_is_no_record_goes_to_quarantine_with_its_place(lab, kafka):
     topic = kafka.new()
     lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, primary_key=("id",), max_record_bytes="100")

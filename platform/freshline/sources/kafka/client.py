@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,6 +67,8 @@ class TopicClient:
         # By the hash of their properties, some of which are secrets; and of each source which one it uses.
         self._clients: dict[int, Any] = {}
         self._used: dict[str, int] = {}
+        # The partitions of a topic, as Kafka names them: to make one is a call into the JVM for each.
+        self._partitions: dict[str, list[Any]] = {}
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -75,6 +78,7 @@ class TopicClient:
                 client.close(self._jvm.java.time.Duration.ofMillis(0))
             self._clients.clear()
             self._used.clear()
+            self._partitions.clear()
 
     def ends(self, brokers: Brokers) -> tuple[str, Offsets]:
         """The topic's id, and by partition the offset behind the newest record that is committed."""
@@ -110,32 +114,49 @@ class TopicClient:
 
     # -- one question each
 
-    @property
+    @cached_property
+    def _kafka(self) -> Any:
+        return self._jvm.org.apache.kafka
+
+    @cached_property
     def _specs(self) -> Any:
-        return self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        return self._kafka.clients.admin.OffsetSpec
+
+    @cached_property
+    def _committed(self) -> Mapping[bool, Any]:
+        # The end for readers of committed records is before the first record of a transaction that is still open.
+        options, levels = self._kafka.clients.admin.ListOffsetsOptions, self._kafka.common.IsolationLevel
+        return {True: options(levels.READ_COMMITTED), False: options(levels.READ_UNCOMMITTED)}
 
     def _ends(self, client: Any, brokers: Brokers) -> tuple[str, Offsets]:
         names = self._jvm.java.util.ArrayList()
         names.add(brokers.topic)
-        described = client.describeTopics(names).allTopicNames().get()[brokers.topic]
-        partitions = [int(partition.partition()) for partition in described.partitions()]
-        return described.topicId().toString(), self._offsets(
+        described = client.describeTopics(names).allTopicNames().get().get(brokers.topic)
+        # Kafka numbers the partitions of a topic from 0 on, and takes none of them away.
+        partitions = range(int(described.partitions().size()))
+        return str(described.topicId().toString()), self._offsets(
             client, brokers, partitions, self._specs.latest(), committed=True
         )
 
     def _offsets(
-        self, client: Any, brokers: Brokers, partitions: list[int], spec: Any, *, committed: bool
+        self, client: Any, brokers: Brokers, partitions: Collection[int], spec: Any, *, committed: bool
     ) -> dict[int, int]:
-        kafka = self._jvm.org.apache.kafka
+        named = self._named(brokers.topic, max(partitions, default=-1) + 1)
         asked = self._jvm.java.util.HashMap()
         for partition in partitions:
-            asked.put(kafka.common.TopicPartition(brokers.topic, partition), spec)
-        # The end for readers of committed records is before the first record of a transaction that is still open.
-        levels = kafka.common.IsolationLevel
-        level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
-        options = kafka.clients.admin.ListOffsetsOptions(level)
-        answers = client.listOffsets(asked, options).all().get()
-        return {int(key.partition()): int(answers[key].offset()) for key in answers}
+            asked.put(named[partition], spec)
+        answers = client.listOffsets(asked, self._committed[committed]).all().get()
+        return {partition: int(answers.get(named[partition]).offset()) for partition in partitions}
+
+    def _named(self, topic: str, count: int) -> list[Any]:
+        """At least so many partitions of a topic."""
+        known = self._partitions.get(topic, [])
+        if len(known) < count:
+            made = self._kafka.common.TopicPartition
+            # Another list, since another thread may read the one that is known.
+            known = [*known, *[made(topic, partition) for partition in range(len(known), count)]]
+            self._partitions[topic] = known
+        return known
 
     def _asking(self, brokers: Brokers, ask: Callable[[Any], T]) -> T:
         try:
