@@ -13,11 +13,13 @@ from pyspark.sql import functions as F
 
 from freshline.commit import small
 from freshline.commit.delta_log import changed_rows, newest_version
+from freshline.commit.maintenance import compact_files
 from freshline.commit.small import MOST_FILES, open_small
 from freshline.commit.write import (
     append_rows,
     apply_changes,
     create_table,
+    delete_rows,
     insert_new_keys,
     overwrite_table,
 )
@@ -231,6 +233,41 @@ def test_a_table_that_is_replaced_is_the_same_as_if_spark_had_replaced_it(spark,
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "values"),
+    [
+        ("n INT", "n STRING", "('0012')"),
+        ("n STRING", "n BINARY", "(X'00FF')"),
+        ("n BINARY", "n STRING", "('x')"),
+        ("n BOOLEAN", "n INT", "(3)"),
+        ("n DATE", "n TIMESTAMP", "(TIMESTAMP'2026-11-01 12:34:56Z')"),
+        ("n FLOAT", "n DOUBLE", "(0.1D)"),
+        ("n BIGINT", "n INT", "(3)"),
+        ("n DECIMAL(10, 1)", "n DECIMAL(10, 3)", "(1.125BD)"),
+        ("n STRUCT<x: STRING>", "n STRUCT<y: STRING>", "(named_struct('y', 'v'))"),
+        ("n STRUCT<x: STRING>", "n STRUCT<x: STRING, y: INT>", "(named_struct('x', 'v', 'y', 1))"),
+        ("n ARRAY<STRUCT<x: INT>>", "n ARRAY<STRUCT<x: STRING>>", "(array(named_struct('x', '01')))"),
+        ("n MAP<STRING, INT>", "n MAP<STRING, STRING>", "(map('k', '01'))"),
+    ],
+)
+def test_a_column_that_has_another_type_now_is_stored_with_it(spark, made, before, after, values):
+    path = made(before)
+    new = rows(spark, values, after)
+
+    overwrite_table(new, path, receipt(1), few=True)
+
+    assert written_by(path) == "Apache-Spark"
+    found = spark.read.format("delta").load(str(path))
+    assert found.schema.simpleString() == new.schema.simpleString()
+    assert [str(row) for row in found.collect()] == [str(row) for row in new.collect()]
+    # In the types that it has now, the next one is a small commit.
+    overwrite_table(new, path, receipt(2), few=True)
+    assert written_by(path) == "delta-rs"
+    assert [str(row) for row in spark.read.format("delta").load(str(path)).collect()] == [
+        str(row) for row in new.collect()
+    ]
+
+
+@pytest.mark.parametrize(
     ("columns", "partitioned", "creator"),
     [
         (COLUMNS, ["k", "day"], "delta-rs"),
@@ -279,6 +316,79 @@ def test_only_rows_whose_key_is_new_are_added(spark, made):
     # What follows such a table is told of additions alone.
     assert not commit_of(path, 2).data_actions("remove")
     assert changed_rows(commit_of(path, 2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("DECIMAL(20, 0)", "12345678901234569"),
+        ("DECIMAL(20, 0)", "18446744073709551615"),
+        ("DECIMAL(38, 0)", "99999999999999999999999999999999999999"),
+        ("DECIMAL(18, 2)", "-1234567890123456.79"),
+        ("DECIMAL(15, 2)", "1234567890123.45"),
+        ("DECIMAL(38, 37)", "0.1234567890123456789012345678901234567"),
+        ("BIGINT", "9223372036854775807"),
+        ("TIMESTAMP", "TIMESTAMP'2026-11-01 12:34:56.123457Z'"),
+        ("BINARY", "X'00FF'"),
+    ],
+)
+@pytest.mark.parametrize("first", ["delta-rs", "Apache-Spark"])
+def test_a_key_of_many_digits_is_found_again(spark, made, kind, key, first):
+    columns = f"k {kind}, v INT"
+    path = made(columns)
+    value = key if "'" in key or kind == "BIGINT" else f"{key}BD"
+    count = 1 if first == "delta-rs" else None
+    append_rows(rows(spark, f"({value}, 1)", columns), path, receipt(1), count=count)
+    assert written_by(path) == first
+
+    assert insert_new_keys(rows(spark, f"({value}, 2)", columns), path, receipt(2), keys=["k"], count=1)
+    assert [row.v for row in spark.read.format("delta").load(str(path)).collect()] == [1]
+    changed = rows(spark, f"('U', {value}, 3)", f"op STRING, {columns}")
+    apply_changes(spark, changed, path, receipt(3), op="op", keys=["k"], unique=True, near=None, count=1)
+    assert written_by(path) == "delta-rs"
+    found = spark.read.format("delta").load(str(path))
+    # By Delta's statistics and by those of Parquet.
+    for rows_of in (found, spark.read.parquet(*DeltaTable(str(path)).file_uris())):
+        assert [row.v for row in rows_of.where(f"k = CAST({value} AS {kind})").collect()] == [3]
+        assert rows_of.where(f"k <> CAST({value} AS {kind})").collect() == []
+
+
+def test_what_is_not_a_number_is_found_by_whoever_skips_files(spark, made):
+    columns = "k INT, part DOUBLE, half FLOAT, s STRUCT<d: DOUBLE>, c STRING"
+    path = made(columns)
+    values = "(1, 1.0D, 1.0F, named_struct('d', 1.0D), 'a'), (2, {0}, float({0}), named_struct('d', {0}), 'a')"
+    nan = values.format("double('NaN')")
+    asked = ("part > 100", "half > 100", "s.d > 100", "part >= 2", "part <> 1", "NOT part <= 1", "part = double('NaN')")
+
+    def found() -> list[list[int]]:
+        several = (spark.read.format("delta").load(str(path)), spark.read.parquet(*DeltaTable(str(path)).file_uris()))
+        return [[row.k for row in rows_of.where(condition).collect()] for condition in asked for rows_of in several]
+
+    append_rows(rows(spark, nan, columns), path, receipt(1), count=2)
+    assert written_by(path) == "delta-rs"
+    assert found() == [[2]] * (2 * len(asked))
+    # A merge writes the row again, beside one that is changed.
+    changed = rows(spark, "('U', 1, 1.0D, 1.0F, named_struct('d', 1.0D), 'b')", f"op STRING, {columns}")
+    apply_changes(spark, changed, path, receipt(2), op="op", keys=["k"], unique=True, near=None, count=1)
+    assert written_by(path) == "delta-rs"
+    assert found() == [[2]] * (2 * len(asked))
+    # So does a deletion, and what puts files together.
+    append_rows(rows(spark, "(3, 0.0D, 0.0F, named_struct('d', 0.0D), 'x')", columns), path, receipt(3), count=1)
+    delete_rows(lambda: spark, path, "c = 'b'", receipt(4))
+    assert written_by(path) == "delta-rs"
+    assert found()[:4] == [[2]] * 4
+    assert compact_files(lambda: spark, path, receipt(4).carried("compacted"), version_of(path))
+    assert len(DeltaTable(str(path)).file_uris()) == 1
+    assert found()[:4] == [[2]] * 4
+    # And a table that is replaced.
+    overwrite_table(rows(spark, nan, columns), path, receipt(5), few=True)
+    assert written_by(path) == "delta-rs"
+    assert found() == [[2]] * (2 * len(asked))
+    changes = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1).load(str(path))
+    assert {row.k for row in changes.where("part > 100").collect()} == {2}
+    # Keys have their bounds.
+    files = DeltaTable(str(path)).get_add_actions(flatten=True)
+    assert {"min.k", "max.c", "null_count.k"} <= set(files.schema.names)
 
 
 def test_a_commit_of_no_row_carries_its_receipt(spark, made):

@@ -37,6 +37,30 @@ def test_a_new_column_is_taken_up_by_the_next_refresh_in_one_commit_for_all_rows
     assert events.refresh("t").reason.startswith("NOTHING_NEW")
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ("v", "concat('00', v)", "0010"),
+        ("k", "X'00FF'", b"\x00\xff"),
+        ("CAST(v AS FLOAT)", "v / 3.0D", 10 / 3),
+        ("named_struct('x', k)", "named_struct('y', k)", {"y": "a"}),
+        ("named_struct('x', k)", "named_struct('x', k, 'y', v)", {"x": "a", "y": 10}),
+    ],
+)
+def test_a_column_of_another_type_is_stored_with_it_by_a_small_full_refresh(events, before, after, shown):
+    declare(events, f"SELECT id, {before} AS c FROM s")
+    events.refresh("t")
+    declare(events, f"SELECT id, {after} AS c FROM s")
+
+    assert events.refresh("t", full=True).strategy == "full"
+    assert events.rows("t")[0] == {"id": 1, "c": shown}
+    assert events.diff("t") == []
+    events.sql("INSERT INTO s VALUES (3, 'a', 10)")
+    assert events.refresh("t").strategy == "append"
+    assert events.diff("t") == []
+    assert events.rows("t")[2] == {"id": 3, "c": shown}
+
+
 def test_a_crash_while_a_new_column_is_taken_up_leaves_the_old_rows_and_the_next_engine_takes_it_up(events):
     declare(events, "SELECT id FROM s")
     events.refresh("t")

@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from freshline.commit.delta_log import COMMIT_FILE, newest_version, open_table, read_commit, read_newest
-from freshline.commit.small import FILE_SIZE, open_small
+from freshline.commit.small import FILE_SIZE, open_small, writing
 from freshline.errors import StorageError
 from freshline.plan.maintenance import FULL_FILE_BYTES, FileSizes, Kept
 from freshline.plan.receipt import Receipt
@@ -79,7 +79,10 @@ def compact_files(spark: Callable[[], SparkSession], path: Path, receipt: Receip
     if table is not None and read_sizes(path).small_bytes <= MOST_REWRITTEN_BYTES:
         try:
             table.optimize.compact(
-                target_size=FULL_FILE_BYTES, commit_properties=_carrying(receipt), post_commithook_properties=_HOOKS
+                target_size=FULL_FILE_BYTES,
+                writer_properties=writing(table),
+                commit_properties=_carrying(receipt),
+                post_commithook_properties=_HOOKS,
             )
         except DeltaError as error:
             LOG.warning("%s: files are not put together: %s", receipt.table, error)

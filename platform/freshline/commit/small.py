@@ -14,13 +14,22 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake import (
+    ColumnProperties,
+    CommitProperties,
+    DeltaTable,
+    Schema,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.table import TableMerger
 
@@ -52,6 +61,9 @@ TABLE_RULES = ("delta.constraints.", "delta.columnMapping.")
 NAMED_IN_PATHS = ("string", "integer", "long", "short", "byte", "date", "boolean")
 SIMPLE = frozenset({*NAMED_IN_PATHS, "float", "double", "binary", "timestamp", "timestamp_ntz"})
 FOUND_BY = (*NAMED_IN_PATHS, "timestamp", "timestamp_ntz", "binary")
+# So many digits a double holds, in which delta-rs keeps the least and the greatest decimal of a file.
+EXACT_DIGITS = 15
+_DECIMAL = re.compile(r"decimal\((\d+),")
 logger = logging.getLogger(__name__)
 
 
@@ -117,6 +129,31 @@ def _is_found_by(kind: str) -> bool:
     return kind in FOUND_BY or kind.startswith("decimal")
 
 
+def _is_bounded(kind: str) -> bool:
+    """Whether the least and the greatest value that delta-rs notes of a file hold for all of its values.
+
+    Those of fractions leave out what is not a number, which Spark takes for the greatest of all; those of long decimals
+    are rounded. Whoever skips files or groups of rows by them misses rows.
+    """
+    digits = _DECIMAL.match(kind)
+    return kind in FOUND_BY or (digits is not None and int(digits[1]) <= EXACT_DIGITS)
+
+
+def writing(table: DeltaTable) -> WriterProperties:
+    """How delta-rs writes the files of a table: with bounds of those columns alone for which they hold.
+
+    Fields of a STRUCT have none, and their nulls are not counted either.
+    """
+    noted = ColumnProperties(statistics_enabled="CHUNK")
+    return WriterProperties(
+        compression="SNAPPY",
+        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
+        column_properties={
+            field.name: noted for field in table.schema().fields if _is_bounded(getattr(field.type, "type", ""))
+        },
+    )
+
+
 def create_small(path: Path, schema: str, *, partitioned_by: Sequence[str], configuration: Mapping[str, str]) -> bool:
     """Create an empty table of a schema in Delta's JSON, where there is none. False where Delta itself must do it."""
     kind = json.loads(schema)
@@ -154,14 +191,20 @@ def _is_simple(kind: Any) -> bool:
 
 def replace_small(table: DeltaTable, rows: pa.Table, receipt: Receipt) -> bool:
     """Replace all rows by others of the same columns. False where Spark must write."""
-    if rows.column_names != pa.schema(table.schema().to_arrow()).names:
+    schema = pa.schema(table.schema().to_arrow())
+    if rows.column_names != schema.names:
+        return False
+    if any(_is_bytes(rows.schema.field(name).type) and _is_text(schema.field(name).type) for name in schema.names):
+        # The column had texts before; these are bytes.
         return False
     fitting = _fit(rows, table)
     if fitting is None:
         return False
 
     def replace(properties: CommitProperties) -> None:
-        write_deltalake(table, fitting, mode="overwrite", commit_properties=properties)
+        write_deltalake(
+            table, fitting, mode="overwrite", writer_properties=writing(table), commit_properties=properties
+        )
 
     return _commit(table, receipt, replace)
 
@@ -174,7 +217,9 @@ def append_small(table: DeltaTable, rows: pa.Table, receipt: Receipt) -> bool:
     return _commit(
         table,
         receipt,
-        lambda properties: write_deltalake(table, fitting, mode="append", commit_properties=properties),
+        lambda properties: write_deltalake(
+            table, fitting, mode="append", writer_properties=writing(table), commit_properties=properties
+        ),
     )
 
 
@@ -185,9 +230,18 @@ def insert_small(table: DeltaTable, rows: pa.Table, receipt: Receipt, *, keys: S
         return False
 
     def insert(properties: CommitProperties) -> None:
-        on = " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in _as_stored(keys, fitting))
+        kinds = {field.name: getattr(field.type, "type", "") for field in table.schema().fields}
+        # Equality leaves out files by their bounds, which for long decimals do not hold, whoever wrote them: delta-rs
+        # reads them as doubles. There is no NULL in a key.
+        equal = {key: "=" if _is_bounded(kinds[key]) else "IS NOT DISTINCT FROM" for key in _as_stored(keys, fitting)}
         merge = table.merge(
-            fitting, on, source_alias="s", target_alias="t", streamed_exec=False, commit_properties=properties
+            fitting,
+            " AND ".join(f"t.{_quoted(key)} {sign} s.{_quoted(key)}" for key, sign in equal.items()),
+            source_alias="s",
+            target_alias="t",
+            streamed_exec=False,
+            writer_properties=writing(table),
+            commit_properties=properties,
         )
         _execute(table, merge.when_not_matched_insert(_values(fitting.column_names)), properties)
 
@@ -214,6 +268,7 @@ def change_small(
             source_alias="s",
             target_alias="t",
             streamed_exec=False,
+            writer_properties=writing(table),
             commit_properties=properties,
         )
         merge = merge.when_matched_delete(f"s.{op} = 'D'")
@@ -241,7 +296,7 @@ def delete_small(table: DeltaTable, predicate: str | None, receipt: Receipt) -> 
 
 
 def _delete(table: DeltaTable, predicate: str | None, properties: CommitProperties) -> None:
-    table.delete(predicate, commit_properties=properties)
+    table.delete(predicate, writer_properties=writing(table), commit_properties=properties)
 
 
 def _execute(table: DeltaTable, merge: TableMerger, properties: CommitProperties) -> None:
@@ -259,11 +314,48 @@ def _fit(rows: pa.Table, table: DeltaTable) -> pa.Table | None:
     there = {name.lower(): name for name in rows.column_names}
     if there.keys() != {name.lower() for name in schema.names}:
         return None
+    fitting = rows.select([there[name.lower()] for name in schema.names]).rename_columns(schema.names)
+    # A cast to another type would change values: a field that a STRUCT gained would be gone, and a text be a number.
+    if not all(_is_same(given.type, stored.type) for given, stored in zip(fitting.schema, schema, strict=True)):
+        return None
     try:
-        return rows.select([there[name.lower()] for name in schema.names]).rename_columns(schema.names).cast(schema)
+        return fitting.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         logger.debug("left to Spark: %s", error)
         return None
+
+
+def _is_same(given: pa.DataType, stored: pa.DataType) -> bool:
+    """Whether values of a type are those of the stored one. Texts may be given as bytes."""
+    if _is_text(stored):
+        return _is_text(given) or _is_bytes(given)
+    if _is_bytes(stored):
+        return _is_bytes(given)
+    if pa.types.is_struct(stored):
+        return (
+            pa.types.is_struct(given)
+            and [field.name for field in given.fields] == [field.name for field in stored.fields]
+            and all(_is_same(g.type, s.type) for g, s in zip(given.fields, stored.fields, strict=True))
+        )
+    if pa.types.is_map(stored):
+        return (
+            pa.types.is_map(given)
+            and _is_same(given.key_type, stored.key_type)
+            and _is_same(given.item_type, stored.item_type)
+        )
+    if pa.types.is_list(stored) or pa.types.is_large_list(stored):
+        return pa.types.is_list(given) and _is_same(given.value_type, stored.value_type)
+    return bool(given.equals(stored))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Whether a type of Arrow is one of texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    """Whether a type of Arrow is one of bytes."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
 
 
 def _commit(
