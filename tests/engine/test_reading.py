@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 
+from freshline.commit import reading
 from freshline.commit.delta_log import table_id
 from freshline.commit.reading import net_changes
 from freshline.commit.savepoints import keep_savepoint
@@ -249,3 +252,75 @@ def test_changes_of_partitions_whatever_their_names(project):
     assert net_changes(raw).num_rows == 0
     inserted = read_changes("t", before - 1, before, project=project).filter(pc.field("_change_type") == "insert")
     assert sorted(map(str, inserted["a"].to_pylist())) == sorted(map(str, names))
+
+
+def commit(path, version, *actions):
+    log = path / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    (log / f"{version:020d}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
+
+
+def metadata(table, *, partitioned_by=(), mapped=(), **configuration):
+    schema = json.loads(Schema.from_arrow(table.schema).to_json())
+    for number, field in enumerate(schema["fields"] if mapped else (), 1):
+        field["metadata"] = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": mapped[number - 1]}
+    return {
+        "metaData": {
+            "id": "8f1f2c1e-0000-4000-8000-000000000000",
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps(schema),
+            "partitionColumns": list(partitioned_by),
+            "configuration": configuration,
+            "createdTime": 0,
+        }
+    }
+
+
+def added(path, table, name="f.parquet", **partition):
+    path.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path / name)
+    facts = {"path": name, "partitionValues": partition, "size": (path / name).stat().st_size}
+    return {"add": {**facts, "modificationTime": 0, "dataChange": True}}
+
+
+def test_columns_that_have_other_names_in_the_files_are_not_read_as_null(project):
+    path = project.warehouse / "mapped"
+    of = rows((1, "x")).drop_columns(["_freshline_seq"])
+    commit(
+        path,
+        0,
+        {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}},
+        metadata(of, mapped=["col-1", "col-2"], **{"delta.columnMapping.mode": "name"}),
+        added(path, of.rename_columns(["col-1", "col-2"])),
+    )
+
+    for read in (lambda: reading.read_rows(path, "m", 0), lambda: reading.read_changes(path, "m", -1, 0)):
+        with pytest.raises(ReadError, match="other names in its files"):
+            read()
+
+
+@pytest.mark.parametrize("text", ["2026-11-01T10:20:30.123456Z", "2026-11-01 10:20:30.123456"])
+def test_changes_of_partitions_by_time_whoever_wrote_them(project, text):
+    path = project.warehouse / "timed"
+    at = datetime(2026, 11, 1, 10, 20, 30, 123456, UTC)
+    of = pa.table({"id": pa.array([1], pa.int32()), "at": pa.array([at], pa.timestamp("us", "UTC"))})
+    commit(
+        path,
+        0,
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        metadata(of, partitioned_by=["at"]),
+        added(path, of.select(["id"]), at=text),
+    )
+    commit(path, 1, {"commitInfo": {"timestamp": 0}}, added(path, of.select(["id"]), "g.parquet", at=text))
+
+    assert reading.read_changes(path, "t", 0, 1)["at"].to_pylist() == [at]
+    assert reading.read_rows(path, "t", 1)["at"].to_pylist() == [at, at]
+
+
+def test_a_date_that_python_cannot_hold_is_an_error_that_says_so(project):
+    path = project.warehouse / "far"
+    DeltaTable.create(str(path), pa.schema([("d", pa.date32())]))
+    write_deltalake(str(path), pa.table({"d": pa.array([3_000_000], pa.int32()).cast(pa.date32())}), mode="append")
+
+    with pytest.raises(ReadError, match="a date that Python cannot hold"):
+        reading.read_rows(path, "far", 1)

@@ -61,6 +61,17 @@ def test_a_column_of_another_type_is_stored_with_it_by_a_small_full_refresh(even
     assert events.rows("t")[2] == {"id": 3, "c": shown}
 
 
+def test_columns_that_begin_as_those_of_a_change_feed_are_those_of_the_table(events):
+    declare(events, "SELECT id, k AS _commit_sha, v AS _change_reason FROM s")
+    events.declare("CREATE MATERIALIZED TABLE u FRESHNESS = INTERVAL '1' HOUR AS SELECT * FROM t")
+    for number in range(2):
+        events.sql(f"INSERT INTO s VALUES ({3 + number}, 'c', 30)")
+        events.refresh("t")
+        events.refresh("u")
+    assert events.rows("u")[2] == {"id": 3, "_commit_sha": "c", "_change_reason": 30}
+    assert events.diff("u") == []
+
+
 def test_a_crash_while_a_new_column_is_taken_up_leaves_the_old_rows_and_the_next_engine_takes_it_up(events):
     declare(events, "SELECT id FROM s")
     events.refresh("t")

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from freshline.commit.delta_log import Commit, newest_version, open_table, read_commit
@@ -43,12 +44,29 @@ def read_history(path: Path, table: str) -> History:
 def read_rows(path: Path, table: str, version: int, columns: Sequence[str] | None = None) -> pa.Table:
     """The rows of a version. Raises ReadError where its files are gone."""
     opened = open_table(path, version)
+    _require_plain_names(opened, table)
     wanted = list(columns) if columns is not None else [f.name for f in opened.schema().fields if not _is_own(f.name)]
     try:
         found: pa.Table = opened.to_pyarrow_table(columns=wanted)
     except (DeltaError, OSError, pa.ArrowException) as error:
         raise _gone(table, f"version {version}", error) from error
+    except ValueError as error:
+        # delta-rs makes dates of Python of what a file has at least and at most.
+        raise ReadError(
+            f"version {version} has a date that Python cannot hold ({error}). "
+            "Read it with Spark, as `freshline sql` does.",
+            where=table,
+        ) from error
     return found
+
+
+def _require_plain_names(opened: DeltaTable, table: str) -> None:
+    """Raise ReadError for a table whose files have its columns under other names."""
+    if opened.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        raise ReadError(
+            "its columns have other names in its files (column mapping). Read it with Spark, as `freshline sql` does.",
+            where=table,
+        )
 
 
 def read_changes(path: Path, table: str, after: int, to: int) -> pa.Table:
@@ -58,6 +76,7 @@ def read_changes(path: Path, table: str, after: int, to: int) -> pa.Table:
     `_commit_version` and `_commit_timestamp`. Raises ReadError where a file of them is gone.
     """
     opened = open_table(path, to)
+    _require_plain_names(opened, table)
     partitioned_by = opened.metadata().partition_columns
     kept = [field for field in pa.schema(opened.schema().to_arrow()) if not _is_own(field.name)]
     more = [pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64()), pa.field(TIME, pa.timestamp("us", "UTC"))]
@@ -117,8 +136,9 @@ def _column(rows: pa.Table, field: pa.Field, said: Mapping[str, Any]) -> Any:
         return pa.nulls(rows.num_rows, field.type)
     column = rows[field.name]
     if pa.types.is_string(column.type) and pa.types.is_timestamp(field.type):
-        # In the log a time has no zone and is in UTC.
-        return column.cast(pa.timestamp("us")).cast(field.type)
+        # In the log a time is in UTC. delta-rs writes it without a zone, and Spark with one.
+        plain = pc.utf8_rtrim(column, characters="Z")
+        return plain.cast(pa.timestamp("us")).cast(field.type)
     return column.cast(field.type)
 
 

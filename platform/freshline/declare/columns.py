@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from freshline.declare.location import Location
-from freshline.declare.names import REFUSED_IN_COLUMN, RESERVED_COLUMN, TableName
+from freshline.declare.names import FEED_COLUMNS, REFUSED_IN_COLUMN, RESERVED_COLUMN, TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.query_parser import parse_structure, too_deep
 from freshline.declare.rules import Problems, nearest
@@ -106,6 +106,13 @@ def output_columns(query: SqlQuery, path: str, inputs: Mapping[TableName, tuple[
                 resolver.add(
                     "RESERVED_NAME",
                     f"column {name}: names that begin with {RESERVED_COLUMN} are freshline's own. "
+                    "Take another with AS.",
+                    offset,
+                )
+            elif name.lower() in FEED_COLUMNS:
+                resolver.add(
+                    "RESERVED_NAME",
+                    f"column {name}: what is read of the table's changes has a column of this name. "
                     "Take another with AS.",
                     offset,
                 )

@@ -35,7 +35,7 @@ from freshline.refresh.small_tables import read_small
 
 ARRIVAL = (SEQ, FILE, RECORD)
 # What Delta calls the column that says whether a changed row was inserted, deleted, or is one of an update.
-CHANGE_TYPE = "_change_type"
+CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 
 
 @dataclass(frozen=True)
@@ -205,15 +205,15 @@ def read_feed(spark: SparkSession, pinned: Pinned, before: TablePosition, *, net
     """The changes between two versions with what Delta says of each; with `net` only what is left of them."""
     if before.version >= pinned.position.version:
         rows = read_version(spark, pinned.path, pinned.position.version).where(F.lit(False))
-        rows = rows.withColumn(CHANGE_TYPE, F.lit("")).withColumn("_commit_version", F.lit(0).cast("bigint"))
-        feed = rows.withColumn("_commit_timestamp", F.lit(None).cast("timestamp"))
+        rows = rows.withColumn(CHANGE_TYPE, F.lit("")).withColumn(COMMIT_VERSION, F.lit(0).cast("bigint"))
+        feed = rows.withColumn(COMMIT_TIMESTAMP, F.lit(None).cast("timestamp"))
     else:
         feed = _change_feed(spark, pinned, before)
     columns = [F.col(quoted(name)) for name in column_names(pinned.spec, feed)]
     if isinstance(pinned.spec, SourceSpec) and pinned.is_log:
         columns = _log_columns(pinned.spec)
     if not net:
-        return feed.select(*columns, CHANGE_TYPE, "_commit_version", "_commit_timestamp").orderBy("_commit_version")
+        return feed.select(*columns, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP).orderBy(COMMIT_VERSION)
     counted = feed.select(*columns, _sign().alias(SIGN)).groupBy(
         *[F.col(quoted(name)) for name in _names(columns, feed)]
     )
@@ -231,7 +231,12 @@ def column_names(spec: Spec, rows: DataFrame) -> tuple[str, ...]:
     """The columns that queries see of an input."""
     if isinstance(spec, SourceSpec):
         return tuple(column.name for column in spec.columns)
-    return tuple(name for name in rows.columns if not name.startswith(("_freshline_", "_change_", "_commit_")))
+    # The columns of a change feed may be there too, and no others that begin as they do.
+    return tuple(
+        name
+        for name in rows.columns
+        if not name.startswith("_freshline_") and name not in (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+    )
 
 
 def declared_columns(rows: DataFrame, pinned: Pinned, *, arrival: bool, arrived: bool = False) -> DataFrame:
