@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from freshline.commit import small
-from freshline.commit.delta_log import changed_rows, newest_version
+from freshline.commit.delta_log import changed_rows, count_nulls, is_never_null, newest_version
 from freshline.commit.maintenance import compact_files
 from freshline.commit.small import MOST_FILES, open_small
 from freshline.commit.write import (
@@ -247,6 +247,9 @@ def test_a_table_that_is_replaced_is_the_same_as_if_spark_had_replaced_it(spark,
         ("n STRUCT<x: STRING>", "n STRUCT<x: STRING, y: INT>", "(named_struct('x', 'v', 'y', 1))"),
         ("n ARRAY<STRUCT<x: INT>>", "n ARRAY<STRUCT<x: STRING>>", "(array(named_struct('x', '01')))"),
         ("n MAP<STRING, INT>", "n MAP<STRING, STRING>", "(map('k', '01'))"),
+        ("n MAP<STRING, STRING>", "n MAP<STRING, BINARY>", "(map('k', X'41'))"),
+        ("n STRUCT<x: STRING>", "n STRUCT<x: BINARY>", "(named_struct('x', X'41'))"),
+        ("n ARRAY<STRING>", "n ARRAY<BINARY>", "(array(X'41'))"),
     ],
 )
 def test_a_column_that_has_another_type_now_is_stored_with_it(spark, made, before, after, values):
@@ -389,6 +392,35 @@ def test_what_is_not_a_number_is_found_by_whoever_skips_files(spark, made):
     # Keys have their bounds.
     files = DeltaTable(str(path)).get_add_actions(flatten=True)
     assert {"min.k", "max.c", "null_count.k"} <= set(files.schema.names)
+
+
+def test_nulls_of_decimals_are_counted_while_their_bounds_hold(spark, made):
+    columns = "k INT, price DECIMAL(18, 2), total DECIMAL(28, 2), part DOUBLE"
+
+    def commit(path, seq, values, *, change=False):
+        if change:
+            changed = rows(spark, values, f"op STRING, {columns}")
+            apply_changes(spark, changed, path, receipt(seq), op="op", keys=["k"], unique=True, near=None, count=1)
+        else:
+            append_rows(rows(spark, values, columns), path, receipt(seq), count=1)
+        assert written_by(path) == "delta-rs"
+
+    path = made(columns)
+    commit(path, 1, "(1, 9999999999999.99BD, -9999999999999.99BD, 1.0D), (2, NULL, 1.5BD, 2.0D)")
+    commit(path, 2, "('U', 1, 0.01BD, 0, 1.5D)", change=True)
+    assert {name: count_nulls(path, version_of(path), name) for name in ("price", "total")} == {"price": 1, "total": 0}
+    commit(path, 3, "(9, 1.00BD, 1.00BD, 1.0D)")
+    assert compact_files(lambda: spark, path, receipt(3).carried("compacted"), version_of(path))
+    assert {name: count_nulls(path, version_of(path), name) for name in ("price", "total")} == {"price": 1, "total": 0}
+
+    # A stored value that has too many digits is written again with others.
+    commit(path, 4, "(3, 9999999999999.99BD, 123456789012345678.91BD, double('NaN'))")
+    assert count_nulls(path, version_of(path), "price") == 1
+    assert not is_never_null(path, version_of(path), "total")
+    commit(path, 5, "('U', 3, 1.00BD, 123456789012345678.91BD, 1.0D)", change=True)
+    commit(path, 6, "('U', 3, 1.00BD, 2.00BD, 1.0D)", change=True)
+    found = spark.read.format("delta").load(str(path))
+    assert sorted(row.k for row in found.where("total = 2 OR price <= 1").collect()) == [1, 3, 9]
 
 
 def test_a_commit_of_no_row_carries_its_receipt(spark, made):

@@ -37,6 +37,8 @@ CLEANUP = "delta.enableExpiredLogCleanup"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 # With more bytes to rewrite than this Spark does it.
 MOST_REWRITTEN_BYTES = 512 << 20
+# What delta-rs takes for it by itself: files that are put together are read often, and written once.
+_COMPACTED = ("ZSTD", 4)
 _HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
 
@@ -80,7 +82,7 @@ def compact_files(spark: Callable[[], SparkSession], path: Path, receipt: Receip
         try:
             table.optimize.compact(
                 target_size=FULL_FILE_BYTES,
-                writer_properties=writing(table),
+                writer_properties=writing(table, None, again=True, compression=_COMPACTED),
                 commit_properties=_carrying(receipt),
                 post_commithook_properties=_HOOKS,
             )

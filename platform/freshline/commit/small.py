@@ -17,10 +17,12 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import (
     ColumnProperties,
     CommitProperties,
@@ -34,7 +36,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.table import TableMerger
 
 from freshline.commit.delta_log import APPLICATION
-from freshline.declare.names import REFUSED_IN_COLUMN
+from freshline.declare.names import FEED_COLUMNS, REFUSED_IN_COLUMN
 from freshline.plan.maintenance import FULL_FILE_BYTES
 from freshline.plan.receipt import Receipt, seq_of
 
@@ -63,7 +65,10 @@ SIMPLE = frozenset({*NAMED_IN_PATHS, "float", "double", "binary", "timestamp", "
 FOUND_BY = (*NAMED_IN_PATHS, "timestamp", "timestamp_ntz", "binary")
 # So many digits a double holds, in which delta-rs keeps the least and the greatest decimal of a file.
 EXACT_DIGITS = 15
-_DECIMAL = re.compile(r"decimal\((\d+),")
+# Up to here a power of ten is a double, by which delta-rs divides.
+_EXACT_SCALE = 22
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_FRACTIONS = ("double", "float")
 logger = logging.getLogger(__name__)
 
 
@@ -130,27 +135,69 @@ def _is_found_by(kind: str) -> bool:
 
 
 def _is_bounded(kind: str) -> bool:
-    """Whether the least and the greatest value that delta-rs notes of a file hold for all of its values.
+    """Whether the least and the greatest value that delta-rs notes of a file always hold for all of its values.
 
     Those of fractions leave out what is not a number, which Spark takes for the greatest of all; those of long decimals
     are rounded. Whoever skips files or groups of rows by them misses rows.
     """
-    digits = _DECIMAL.match(kind)
+    digits = _DECIMAL.fullmatch(kind)
     return kind in FOUND_BY or (digits is not None and int(digits[1]) <= EXACT_DIGITS)
 
 
-def writing(table: DeltaTable) -> WriterProperties:
-    """How delta-rs writes the files of a table: with bounds of those columns alone for which they hold.
+def writing(
+    table: DeltaTable, new: pa.Table | None, *, again: bool, compression: tuple[str, int | None] = ("SNAPPY", None)
+) -> WriterProperties:
+    """How delta-rs writes files of a table: it notes bounds and nulls of those columns alone whose bounds hold.
 
-    Fields of a STRUCT have none, and their nulls are not counted either.
+    `new` are rows that are written in the table's types, and `again` says that stored ones are written with them. For
+    fields of a STRUCT nothing is noted.
     """
-    noted = ColumnProperties(statistics_enabled="CHUNK")
+    noted = ColumnProperties(statistics_enabled="PAGE")
+    kinds = {field.name: str(getattr(field.type, "type", "")) for field in table.schema().fields}
+    doubtful = [name for name, kind in kinds.items() if kind in _FRACTIONS or kind.startswith("decimal")]
+    stored = None
+    if again and any(not _is_bounded(kinds[name]) and kinds[name] not in _FRACTIONS for name in doubtful):
+        stored = pa.table(table.get_add_actions(flatten=True))
+    held = {
+        name
+        for name, kind in kinds.items()
+        if _is_bounded(kind) or (name in doubtful and _holds(name, kind, new, stored, again=again))
+    }
+    kind, level = compression
     return WriterProperties(
-        compression="SNAPPY",
+        compression=kind,  # type: ignore[arg-type]
+        compression_level=level,
         default_column_properties=ColumnProperties(statistics_enabled="NONE"),
-        column_properties={
-            field.name: noted for field in table.schema().fields if _is_bounded(getattr(field.type, "type", ""))
-        },
+        column_properties=dict.fromkeys(sorted(held), noted),
+    )
+
+
+def _holds(name: str, kind: str, new: pa.Table | None, stored: pa.Table | None, *, again: bool) -> bool:
+    """Whether bounds of these values of a column hold: no fraction is no number, no decimal has too many digits."""
+    column = None if new is None else new[name]
+    if kind in _FRACTIONS:
+        # The log does not say whether one of the stored ones is not a number.
+        return not again and (column is None or not bool(pc.any(pc.is_nan(column)).as_py()))
+    digits = _DECIMAL.fullmatch(kind)
+    if digits is None or int(digits[2]) > _EXACT_SCALE:
+        return False
+    beyond = Decimal(10) ** (EXACT_DIGITS - int(digits[2]))
+    if column is not None:
+        found = pc.min_max(column).as_py()
+        if found["min"] is not None and not -beyond < found["min"] <= found["max"] < beyond:
+            return False
+    if not again or stored is None:
+        return not again
+    least, greatest, nulls = f"min.{name}", f"max.{name}", f"null_count.{name}"
+    if not {least, greatest, nulls, "num_records"} <= set(stored.column_names):
+        return stored.num_rows == 0
+    # A bound is rounded as its value is, but not to below a power of ten.
+    return all(
+        (low is not None and high is not None and -beyond < low <= high < beyond)
+        or (empty is not None and empty == rows)
+        for low, high, empty, rows in zip(
+            *[stored[column].to_pylist() for column in (least, greatest, nulls, "num_records")], strict=True
+        )
     )
 
 
@@ -185,26 +232,24 @@ def _is_simple(kind: Any) -> bool:
     if kind["type"] != "struct":
         return False
     names = [field["name"] for field in kind["fields"]]
-    odd = any(REFUSED_IN_COLUMN.search(name) for name in names) or len({name.lower() for name in names}) < len(names)
+    lowered = {name.lower() for name in names}
+    odd = any(REFUSED_IN_COLUMN.search(name) for name in names) or len(lowered) < len(names) or lowered & FEED_COLUMNS
     return not odd and all(_is_simple(field["type"]) and not field.get("metadata") for field in kind["fields"])
 
 
 def replace_small(table: DeltaTable, rows: pa.Table, receipt: Receipt) -> bool:
     """Replace all rows by others of the same columns. False where Spark must write."""
-    schema = pa.schema(table.schema().to_arrow())
-    if rows.column_names != schema.names:
+    if rows.column_names != pa.schema(table.schema().to_arrow()).names:
         return False
-    if any(_is_bytes(rows.schema.field(name).type) and _is_text(schema.field(name).type) for name in schema.names):
-        # The column had texts before; these are bytes.
-        return False
-    fitting = _fit(rows, table)
+    # Bytes are bytes here, and the column may have had texts before.
+    fitting = _fit(rows, table, texts_as_bytes=False)
     if fitting is None:
         return False
 
+    how = writing(table, fitting, again=False)
+
     def replace(properties: CommitProperties) -> None:
-        write_deltalake(
-            table, fitting, mode="overwrite", writer_properties=writing(table), commit_properties=properties
-        )
+        write_deltalake(table, fitting, mode="overwrite", writer_properties=how, commit_properties=properties)
 
     return _commit(table, receipt, replace)
 
@@ -218,7 +263,11 @@ def append_small(table: DeltaTable, rows: pa.Table, receipt: Receipt) -> bool:
         table,
         receipt,
         lambda properties: write_deltalake(
-            table, fitting, mode="append", writer_properties=writing(table), commit_properties=properties
+            table,
+            fitting,
+            mode="append",
+            writer_properties=writing(table, fitting, again=False),
+            commit_properties=properties,
         ),
     )
 
@@ -240,7 +289,7 @@ def insert_small(table: DeltaTable, rows: pa.Table, receipt: Receipt, *, keys: S
             source_alias="s",
             target_alias="t",
             streamed_exec=False,
-            writer_properties=writing(table),
+            writer_properties=writing(table, fitting, again=True),
             commit_properties=properties,
         )
         _execute(table, merge.when_not_matched_insert(_values(fitting.column_names)), properties)
@@ -268,7 +317,7 @@ def change_small(
             source_alias="s",
             target_alias="t",
             streamed_exec=False,
-            writer_properties=writing(table),
+            writer_properties=writing(table, rows, again=True),
             commit_properties=properties,
         )
         merge = merge.when_matched_delete(f"s.{op} = 'D'")
@@ -296,7 +345,7 @@ def delete_small(table: DeltaTable, predicate: str | None, receipt: Receipt) -> 
 
 
 def _delete(table: DeltaTable, predicate: str | None, properties: CommitProperties) -> None:
-    table.delete(predicate, writer_properties=writing(table), commit_properties=properties)
+    table.delete(predicate, writer_properties=writing(table, None, again=True), commit_properties=properties)
 
 
 def _execute(table: DeltaTable, merge: TableMerger, properties: CommitProperties) -> None:
@@ -308,16 +357,18 @@ def _execute(table: DeltaTable, merge: TableMerger, properties: CommitProperties
         write_deltalake(table, nothing, mode="append", commit_properties=properties)
 
 
-def _fit(rows: pa.Table, table: DeltaTable) -> pa.Table | None:
-    """The rows with the table's columns, in its types; None where they have others."""
+def _fit(rows: pa.Table, table: DeltaTable, *, texts_as_bytes: bool = True) -> pa.Table | None:
+    """The rows with the table's columns, in its types; None where they have others. Texts may be given as bytes."""
     schema = pa.schema(table.schema().to_arrow())
     there = {name.lower(): name for name in rows.column_names}
     if there.keys() != {name.lower() for name in schema.names}:
         return None
     fitting = rows.select([there[name.lower()] for name in schema.names]).rename_columns(schema.names)
     # A cast to another type would change values: a field that a STRUCT gained would be gone, and a text be a number.
-    if not all(_is_same(given.type, stored.type) for given, stored in zip(fitting.schema, schema, strict=True)):
-        return None
+    for given, kept in zip(fitting.schema, schema, strict=True):
+        if not _is_same(given.type, kept.type, texts_as_bytes):
+            logger.info("left to Spark: column %s is %s, and %s is stored", given.name, given.type, kept.type)
+            return None
     try:
         return fitting.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
@@ -325,27 +376,31 @@ def _fit(rows: pa.Table, table: DeltaTable) -> pa.Table | None:
         return None
 
 
-def _is_same(given: pa.DataType, stored: pa.DataType) -> bool:
-    """Whether values of a type are those of the stored one. Texts may be given as bytes."""
+def _is_same(given: pa.DataType, stored: pa.DataType, texts_as_bytes: bool) -> bool:
+    """Whether values of a type are those of the stored one. Texts may be given as bytes, where that is said."""
     if _is_text(stored):
-        return _is_text(given) or _is_bytes(given)
+        return _is_text(given) or (texts_as_bytes and _is_bytes(given))
     if _is_bytes(stored):
         return _is_bytes(given)
     if pa.types.is_struct(stored):
         return (
             pa.types.is_struct(given)
             and [field.name for field in given.fields] == [field.name for field in stored.fields]
-            and all(_is_same(g.type, s.type) for g, s in zip(given.fields, stored.fields, strict=True))
+            and all(_is_same(g.type, s.type, texts_as_bytes) for g, s in zip(given.fields, stored.fields, strict=True))
         )
     if pa.types.is_map(stored):
         return (
             pa.types.is_map(given)
-            and _is_same(given.key_type, stored.key_type)
-            and _is_same(given.item_type, stored.item_type)
+            and _is_same(given.key_type, stored.key_type, texts_as_bytes)
+            and _is_same(given.item_type, stored.item_type, texts_as_bytes)
         )
-    if pa.types.is_list(stored) or pa.types.is_large_list(stored):
-        return pa.types.is_list(given) and _is_same(given.value_type, stored.value_type)
+    if _is_list(stored):
+        return _is_list(given) and _is_same(given.value_type, stored.value_type, texts_as_bytes)
     return bool(given.equals(stored))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:

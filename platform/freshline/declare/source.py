@@ -10,7 +10,7 @@ from freshline.declare.connector import WITH_WATERMARK, Connector, Metadata
 from freshline.declare.format import Format
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
-from freshline.declare.names import REFUSED_IN_COLUMN, RESERVED_COLUMN
+from freshline.declare.names import FEED_COLUMNS, REFUSED_IN_COLUMN, RESERVED_COLUMN
 from freshline.declare.options import (
     LOG_OPTIONS,
     SOURCE_OPTIONS,
@@ -487,6 +487,13 @@ def _check_columns(
             problems.add(
                 "RESERVED_NAME",
                 f"column {column.name}: names that begin with {RESERVED_COLUMN} are freshline's own. Take another.",
+                here,
+            )
+        if connector is not None and connector.is_log and column.name.lower() in FEED_COLUMNS:
+            problems.add(
+                "RESERVED_NAME",
+                f"column {column.name}: what is read of the log's changes has a column of this name. Leave it out, or "
+                "give the field another name in the records.",
                 here,
             )
         if connector is not None and connector.is_log and REFUSED_IN_COLUMN.search(column.name):

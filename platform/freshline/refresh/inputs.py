@@ -23,7 +23,7 @@ from freshline.declare.connector import INGESTED_AT as INGESTED_AT
 from freshline.declare.connector import RECORD as RECORD
 from freshline.declare.connector import SEQ as SEQ
 from freshline.declare.connector import WATERMARK as WATERMARK
-from freshline.declare.names import TableName
+from freshline.declare.names import FEED_COLUMNS, TableName
 from freshline.declare.spec import SourceSpec, Spec
 from freshline.errors import SourceError
 from freshline.plan.changes import ChangeKind, Changes, RecordedFiles
@@ -233,9 +233,7 @@ def column_names(spec: Spec, rows: DataFrame) -> tuple[str, ...]:
         return tuple(column.name for column in spec.columns)
     # The columns of a change feed may be there too, and no others that begin as they do.
     return tuple(
-        name
-        for name in rows.columns
-        if not name.startswith("_freshline_") and name not in (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+        name for name in rows.columns if not name.startswith("_freshline_") and name.lower() not in FEED_COLUMNS
     )
 
 
