@@ -190,7 +190,7 @@ def _holds(name: str, kind: str, new: pa.Table | None, stored: pa.Table | None, 
         return not again
     least, greatest, nulls = f"min.{name}", f"max.{name}", f"null_count.{name}"
     if not {least, greatest, nulls, "num_records"} <= set(stored.column_names):
-        return stored.num_rows == 0
+        return bool(stored.num_rows == 0)
     # A bound is rounded as its value is, but not to below a power of ten.
     return all(
         (low is not None and high is not None and -beyond < low <= high < beyond)
