@@ -394,6 +394,17 @@ def test_what_is_not_a_number_is_found_by_whoever_skips_files(spark, made):
     assert {"min.k", "max.c", "null_count.k"} <= set(files.schema.names)
 
 
+def test_rows_whose_key_is_new_have_bounds_of_fractions_that_are_numbers(spark, made):
+    columns = "k INT, part DOUBLE"
+    path = made(columns)
+    for number, part in ((1, "1.5D"), (2, "double('NaN')")):
+        assert insert_new_keys(rows(spark, f"({number}, {part})", columns), path, receipt(number), keys=["k"], count=1)
+
+    files = DeltaTable(str(path)).get_add_actions(flatten=True)
+    assert sorted(files["min.part"].to_pylist(), key=str) == [1.5, None]
+    assert [row.k for row in spark.read.format("delta").load(str(path)).where("part > 100").collect()] == [2]
+
+
 def test_nulls_of_decimals_are_counted_while_their_bounds_hold(spark, made):
     columns = "k INT, price DECIMAL(18, 2), total DECIMAL(28, 2), part DOUBLE"
 

@@ -21,11 +21,12 @@ from deltalake.exceptions import DeltaError
 
 from freshline.commit.delta_log import Commit, newest_version, open_table, read_commit
 from freshline.commit.maintenance import list_checkpoints, read_commits
+from freshline.declare.names import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from freshline.errors import ReadError
 from freshline.plan.read import History
 
 OWN = "_freshline"
-CHANGE, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
+CHANGE, VERSION, TIME = CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP
 # What a change does to the number of rows of its values.
 _CAME = ("insert", "update_postimage")
 

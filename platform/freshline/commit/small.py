@@ -90,7 +90,7 @@ def open_small(path: Path, *, found_by: Sequence[str] = (), rows: int = 0) -> De
         return None
     if not _is_plain(table):
         return None
-    kinds = {field.name.lower(): getattr(field.type, "type", "") for field in table.schema().fields}
+    kinds = {name.lower(): kind for name, kind in _kinds(table).items()}
     if any(kinds[name.lower()] not in NAMED_IN_PATHS for name in table.metadata().partition_columns):
         return None
     if any(not _is_found_by(kinds[name.lower()]) for name in found_by):
@@ -134,6 +134,11 @@ def _is_found_by(kind: str) -> bool:
     return kind in FOUND_BY or kind.startswith("decimal")
 
 
+def _kinds(table: DeltaTable) -> dict[str, str]:
+    """The types of columns by their names, empty for those that are made of others."""
+    return {field.name: str(getattr(field.type, "type", "")) for field in table.schema().fields}
+
+
 def _is_bounded(kind: str) -> bool:
     """Whether the least and the greatest value that delta-rs notes of a file always hold for all of its values.
 
@@ -152,23 +157,16 @@ def writing(
     `new` are rows that are written in the table's types, and `again` says that stored ones are written with them. For
     fields of a STRUCT nothing is noted.
     """
-    noted = ColumnProperties(statistics_enabled="PAGE")
-    kinds = {field.name: str(getattr(field.type, "type", "")) for field in table.schema().fields}
-    doubtful = [name for name, kind in kinds.items() if kind in _FRACTIONS or kind.startswith("decimal")]
-    stored = None
-    if again and any(not _is_bounded(kinds[name]) and kinds[name] not in _FRACTIONS for name in doubtful):
-        stored = pa.table(table.get_add_actions(flatten=True))
-    held = {
-        name
-        for name, kind in kinds.items()
-        if _is_bounded(kind) or (name in doubtful and _holds(name, kind, new, stored, again=again))
-    }
-    kind, level = compression
+    kinds = _kinds(table)
+    is_long = any(kind.startswith("decimal") and not _is_bounded(kind) for kind in kinds.values())
+    stored = pa.table(table.get_add_actions(flatten=True)) if again and is_long else None
+    held = [name for name, kind in kinds.items() if _is_bounded(kind) or _holds(name, kind, new, stored, again=again)]
+    codec, level = compression
     return WriterProperties(
-        compression=kind,  # type: ignore[arg-type]
+        compression=codec,  # type: ignore[arg-type]
         compression_level=level,
         default_column_properties=ColumnProperties(statistics_enabled="NONE"),
-        column_properties=dict.fromkeys(sorted(held), noted),
+        column_properties=dict.fromkeys(held, ColumnProperties(statistics_enabled="PAGE")),
     )
 
 
@@ -279,7 +277,7 @@ def insert_small(table: DeltaTable, rows: pa.Table, receipt: Receipt, *, keys: S
         return False
 
     def insert(properties: CommitProperties) -> None:
-        kinds = {field.name: getattr(field.type, "type", "") for field in table.schema().fields}
+        kinds = _kinds(table)
         # Equality leaves out files by their bounds, which for long decimals do not hold, whoever wrote them: delta-rs
         # reads them as doubles. There is no NULL in a key.
         equal = {key: "=" if _is_bounded(kinds[key]) else "IS NOT DISTINCT FROM" for key in _as_stored(keys, fitting)}
@@ -289,7 +287,8 @@ def insert_small(table: DeltaTable, rows: pa.Table, receipt: Receipt, *, keys: S
             source_alias="s",
             target_alias="t",
             streamed_exec=False,
-            writer_properties=writing(table, fitting, again=True),
+            # No stored row is written again where all that a merge does is insert.
+            writer_properties=writing(table, fitting, again=False),
             commit_properties=properties,
         )
         _execute(table, merge.when_not_matched_insert(_values(fitting.column_names)), properties)

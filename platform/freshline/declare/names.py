@@ -10,7 +10,8 @@ PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 # Columns that freshline adds to tables of its own begin with this, in any letter case.
 RESERVED_COLUMN = "_freshline"
 # Delta's change data feed has these columns beside those of a table.
-FEED_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
+CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
+FEED_COLUMNS = frozenset({CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP})
 # So ends the name of the table of rows that came too late for a table with EMIT FINAL.
 LATE = "__late"
 # Delta refuses these in the names of columns.

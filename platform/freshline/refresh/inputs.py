@@ -23,7 +23,8 @@ from freshline.declare.connector import INGESTED_AT as INGESTED_AT
 from freshline.declare.connector import RECORD as RECORD
 from freshline.declare.connector import SEQ as SEQ
 from freshline.declare.connector import WATERMARK as WATERMARK
-from freshline.declare.names import FEED_COLUMNS, TableName
+from freshline.declare.names import CHANGE_TYPE as CHANGE_TYPE
+from freshline.declare.names import COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_COLUMNS, TableName
 from freshline.declare.spec import SourceSpec, Spec
 from freshline.errors import SourceError
 from freshline.plan.changes import ChangeKind, Changes, RecordedFiles
@@ -34,8 +35,6 @@ from freshline.refresh.netting import net, net_signed
 from freshline.refresh.small_tables import read_small
 
 ARRIVAL = (SEQ, FILE, RECORD)
-# What Delta calls the column that says whether a changed row was inserted, deleted, or is one of an update.
-CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 
 
 @dataclass(frozen=True)
