@@ -162,7 +162,7 @@ def test_the_columns_of_a_query_are_known_without_spark(text, names):
         ("SELECT * FROM scored", "COLUMNS_UNKNOWN", 1, "the columns of scored, which is written in Python"),
         ("SELECT address.* FROM orders", "COLUMNS_UNKNOWN", 1, "Write their names instead of `*`"),
         ("SELECT id AS _freshline_id FROM orders", "RESERVED_NAME", 1, "freshline's own"),
-        ("SELECT id AS _Commit_Version FROM orders", "RESERVED_NAME", 1, "the table's changes"),
+        ("SELECT id AS _Commit_Version FROM orders", "RESERVED_NAME", 1, "what is read of changes"),
         ("SELECT id AS `a b` FROM orders", "COLUMN_NAME", 1, "a character that Delta refuses"),
     ],
 )

@@ -186,6 +186,7 @@ def test_the_machine_may_give_some_settings(project):
         ("umask = '028'", {}, "three octal digits"),
         ("[tool.freshline.spark-confs]\nspark.x = '1'", {}, "Write the name in quotes"),
         ("spark-confs = { 'spark.sql.session.timeZone' = 'Europe/Berlin' }", {}, "computes days and dates in UTC"),
+        ("spark-confs = { 'spark.sql.parser.escapedStringLiterals' = true }", {}, "a quote or a backslash"),
         ("", {"FRESHLINE_ENV": "prod"}, "FRESHLINE_ENV is prod, which is not an environment"),
         ("[tool.freshline.environments.prod]", {"FRESHLINE_ENV": "prd"}, "Did you mean prod?"),
         ("", {"FRESHLINE_ENV": "../x"}, "A name has letters, digits"),

@@ -308,7 +308,7 @@ def test_an_option_that_cannot_be_is_told(project, options, rule, said):
         ("id INT, at TIMESTAMP METADATA FROM 'ingested_at',\nPRIMARY KEY (at)", "PRIMARY_KEY", 3, "which is METADATA"),
         ("m MAP<STRING, INT>,\nPRIMARY KEY (m)", "PRIMARY_KEY", 3, "a MAP"),
         ("id INT,\n_freshline_x INT", "RESERVED_NAME", 3, "freshline's own"),
-        ("id INT,\n_change_type STRING", "RESERVED_NAME", 3, "the log's changes"),
+        ("id INT,\n_change_type STRING", "RESERVED_NAME", 3, "what is read of changes"),
         ("id INT,\n`a b` INT", "COLUMN_NAME", 3, "Delta refuses"),
         ("id INT,\nat TIMESTAMP METADATA FROM 'time'", "METADATA", 3, "there is no METADATA 'time'"),
         ("id INT,\nat STRING METADATA FROM 'ingested_at'", "METADATA", 3, "is TIMESTAMP, not STRING"),

@@ -55,6 +55,7 @@ BODIES = {
     "leaving": "os._exit(3)",
     "exiting": "sys.exit(4)",
     "generating": "return (spark.range(n) for n in iter(int, 1))",
+    "hiding": "return spark.range(3).withColumnRenamed('id', '_Change_type')",
     "copying": "os.fork()",
     "counting": "os.fork() or spark.range(7).count(); spark.range(7).count()",
     "straying": "threading.Thread(target=lambda: [time.sleep(0.01) for _ in iter(int, 1)], daemon=True).start()",
@@ -146,6 +147,10 @@ def test_a_function_that_takes_all_memory_is_ended(bench):
         ("leaving", "the process that runs leaving ended (code 3)"),
         ("exiting", "SystemExit: 4"),
         ("generating", "generating returned generator, not a DataFrame"),
+        (
+            "hiding",
+            "hiding returned column _Change_type: what is read of changes of its rows has a column",
+        ),
     ],
 )
 def test_a_function_that_ends_its_process_or_returns_something_else_fails_by_itself(bench, name, sentence):

@@ -324,3 +324,17 @@ def test_a_date_that_python_cannot_hold_is_an_error_that_says_so(project):
 
     with pytest.raises(ReadError, match="a date that Python cannot hold"):
         reading.read_rows(path, "far", 1)
+
+
+def test_times_that_spark_wrote_in_its_old_form_are_read_in_every_year(project):
+    path = project.warehouse / "old"
+    at = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    of = pa.table({"id": pa.array([1], pa.int32()), "at": pa.array([at], pa.timestamp("us", "UTC"))})
+    commit(path, 0, {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, metadata(of))
+    add = added(path, of)
+    pq.write_table(of, path / "f.parquet", use_deprecated_int96_timestamps=True)
+    add["add"]["size"] = (path / "f.parquet").stat().st_size
+    commit(path, 1, {"commitInfo": {"timestamp": 0}}, add)
+
+    assert reading.read_changes(path, "old", 0, 1)["at"].to_pylist() == [at]
+    assert reading.read_rows(path, "old", 1)["at"].to_pylist() == [at]

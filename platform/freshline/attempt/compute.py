@@ -25,7 +25,7 @@ from freshline.refresh.constraints import leave_out
 from freshline.refresh.fold import as_stored, fold_all
 from freshline.refresh.graph import Graph
 from freshline.refresh.inputs import Pinned, read_whole, shadow_inputs
-from freshline.refresh.literal import quoted
+from freshline.refresh.literal import collect_for_message, quoted
 from freshline.refresh.read_only import read_declared
 
 
@@ -165,7 +165,7 @@ def check_key_against(rows: DataFrame, stored: DataFrame, spec: TableSpec) -> No
     """Refuse new rows whose primary key the table has already."""
     condition = [F.col(f"n.{quoted(key)}").eqNullSafe(F.col(f"o.{quoted(key)}")) for key in spec.primary_key]
     new = rows.select(*[F.col(quoted(key)) for key in spec.primary_key]).alias("n")
-    met = new.join(stored.alias("o"), condition, "left_semi").limit(5).collect()
+    met = collect_for_message(new.join(stored.alias("o"), condition, "left_semi").limit(5))
     if met:
         raise DuplicateKeyError(str(spec.name), spec.primary_key, [row.asDict() for row in met])
 
@@ -173,7 +173,7 @@ def check_key_against(rows: DataFrame, stored: DataFrame, spec: TableSpec) -> No
 def _repeated(rows: DataFrame, columns: Sequence[str]) -> list[dict[str, object]]:
     keys = [F.col(quoted(column)) for column in columns]
     repeated = rows.groupBy(*keys).agg(F.count(F.lit(1)).alias("_freshline_count")).where("_freshline_count > 1")
-    return [row.asDict() for row in repeated.drop("_freshline_count").limit(5).collect()]
+    return [row.asDict() for row in collect_for_message(repeated.drop("_freshline_count").limit(5))]
 
 
 def is_unique_by_query(spec: TableSpec) -> bool:

@@ -29,7 +29,7 @@ from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned, read_whole
 from freshline.refresh.keys import Keys, is_compared, keys_of
-from freshline.refresh.literal import quoted
+from freshline.refresh.literal import collect_for_message, quoted
 
 # How many rows of a broken promise are shown.
 SAMPLES = 3
@@ -178,7 +178,7 @@ class Function:
 
     def require_own_keys(self, rows: DataFrame, keys: Keys) -> None:
         """Raises PromiseBrokenError where a row has a key that none of the rows had from which it was made."""
-        strange = keys.leave(rows).limit(SAMPLES).collect()
+        strange = collect_for_message(keys.leave(rows).limit(SAMPLES))
         if strange:
             raise self._broken(f"a row has a key that no input row has, such as {_text(strange[0].asDict())}")
 
@@ -192,7 +192,7 @@ class Function:
             .agg(F.sum("_freshline_net").alias("_freshline_net"))
             .where(F.col("_freshline_net") != 0)
         )
-        different = net.drop("_freshline_net").limit(SAMPLES).collect()
+        different = collect_for_message(net.drop("_freshline_net").limit(SAMPLES))
         if different:
             raise self._broken(f"{found}, such as {_text(different[0].asDict())}")
 

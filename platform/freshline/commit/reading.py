@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from pyarrow.dataset import ParquetReadOptions
 
 from freshline.commit.delta_log import Commit, newest_version, open_table, read_commit
 from freshline.commit.maintenance import list_checkpoints, read_commits
@@ -27,6 +28,8 @@ from freshline.plan.read import History
 
 OWN = "_freshline"
 CHANGE, VERSION, TIME = CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP
+# Spark wrote times in a form that Arrow takes for nanoseconds, which reach to the year 2262.
+_TIMES = ParquetReadOptions(coerce_int96_timestamp_unit="us")
 # What a change does to the number of rows of its values.
 _CAME = ("insert", "update_postimage")
 
@@ -48,7 +51,8 @@ def read_rows(path: Path, table: str, version: int, columns: Sequence[str] | Non
     _require_plain_names(opened, table)
     wanted = list(columns) if columns is not None else [f.name for f in opened.schema().fields if not _is_own(f.name)]
     try:
-        found: pa.Table = opened.to_pyarrow_table(columns=wanted)
+        dataset = opened.to_pyarrow_dataset(parquet_read_options=_TIMES)
+        found: pa.Table = dataset.to_table(columns=wanted)
     except (DeltaError, OSError, pa.ArrowException) as error:
         raise _gone(table, f"version {version}", error) from error
     except ValueError as error:
@@ -118,7 +122,9 @@ def _changed_files(commit: Commit) -> list[tuple[dict[str, Any], str | None]]:
 def _read_file(path: Path, table: str, action: Mapping[str, Any], partitioned_by: Sequence[str]) -> pa.Table:
     """The rows of one file; the values by which it is partitioned stand in the log."""
     try:
-        rows = pq.ParquetFile(path / unquote(str(action["path"]))).read()
+        rows = pq.ParquetFile(
+            path / unquote(str(action["path"])), coerce_int96_timestamp_unit=_TIMES.coerce_int96_timestamp_unit
+        ).read()
     except (OSError, pa.ArrowException) as error:
         raise _gone(table, f"a file of changes, {action['path']},", error) from error
     values = action.get("partitionValues") or {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from freshline.declare.location import Location
-from freshline.declare.names import FEED_COLUMNS, REFUSED_IN_COLUMN, RESERVED_COLUMN, TableName
+from freshline.declare.names import TableName, column_mistake
 from freshline.declare.query import SqlQuery
 from freshline.declare.query_parser import parse_structure, too_deep
 from freshline.declare.rules import Problems, nearest
@@ -102,27 +102,9 @@ def output_columns(query: SqlQuery, path: str, inputs: Mapping[TableName, tuple[
                 )
             elif name.lower() in (other.lower() for other in found):
                 resolver.add("DUPLICATE_COLUMN", f"the query yields {name} twice. Rename one with AS.", offset)
-            elif name.lower().startswith(RESERVED_COLUMN):
-                resolver.add(
-                    "RESERVED_NAME",
-                    f"column {name}: names that begin with {RESERVED_COLUMN} are freshline's own. "
-                    "Take another with AS.",
-                    offset,
-                )
-            elif name.lower() in FEED_COLUMNS:
-                resolver.add(
-                    "RESERVED_NAME",
-                    f"column {name}: what is read of the table's changes has a column of this name. "
-                    "Take another with AS.",
-                    offset,
-                )
-            elif REFUSED_IN_COLUMN.search(name):
-                resolver.add(
-                    "COLUMN_NAME",
-                    f"column `{name}` has a character that Delta refuses in names (blank , ; {{ }} ( ) =). "
-                    "Take another name with AS.",
-                    offset,
-                )
+            elif (mistake := column_mistake(name)) is not None:
+                rule, sentence = mistake
+                resolver.add(rule, f"{sentence} Take another with AS.", offset)
             else:
                 found.append(name)
     resolver.problems.raise_all()

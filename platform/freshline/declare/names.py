@@ -18,6 +18,17 @@ LATE = "__late"
 REFUSED_IN_COLUMN = re.compile(r"[ ,;{}()\n\t=]")
 
 
+def column_mistake(name: str) -> tuple[str, str] | None:
+    """The rule that the name of a stored column breaks, and a sentence; None of a name that can be stored and read."""
+    if name.lower().startswith(RESERVED_COLUMN):
+        return "RESERVED_NAME", f"column {name}: names that begin with {RESERVED_COLUMN} are freshline's own."
+    if name.lower() in FEED_COLUMNS:
+        return "RESERVED_NAME", f"column {name}: what is read of changes of its rows has a column of this name."
+    if REFUSED_IN_COLUMN.search(name):
+        return "COLUMN_NAME", f"column `{name}` has a character that Delta refuses in names (blank , ; {{ }} ( ) =)."
+    return None
+
+
 @dataclass(frozen=True)
 class TableName:
     """The name of a table or source; equal names are equal in any letter case, as in Spark.

@@ -400,6 +400,12 @@ class _Reader:
                     "zone write TIME_ZONE => '..' in a window, or from_utc_timestamp(ts, '..') in a query.",
                     where=self.where,
                 )
+            if key.lower() == "spark.sql.parser.escapedstringliterals" and found[key].lower() != "false":
+                raise SettingsError(
+                    f"spark-confs: {key} is {item!r}. freshline writes values with a quote or a backslash as Spark "
+                    "reads them by default. For a text as it stands write r'..' in a query.",
+                    where=self.where,
+                )
         return found
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, overload
 from freshline.declare.clauses import ProcessOutput, QueryText, SourceClauses, TableClauses
 from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.location import Location, Written
-from freshline.declare.names import PART, TableName
+from freshline.declare.names import PART, TableName, column_mistake
 from freshline.declare.process import Process, clock_calls, named_outputs
 from freshline.declare.query import PythonInput, PythonQuery
 from freshline.declare.rules import Problems, declaration_error
@@ -509,6 +509,11 @@ class _NoteReader:
         if others or not found.columns or any(column.value.metadata is not None for column in found.columns):
             self.refuse(f"{what} has columns with their types only, such as 'id BIGINT, at TIMESTAMP'.")
             return None
+        for column in found.columns:
+            mistake = column_mistake(column.value.name)
+            if mistake is not None:
+                rule, sentence = mistake
+                self.problems.add(rule, f"{sentence} Take another.", Location(self.at.path, column.line))
         return tuple((column.value.name, column.value.type) for column in found.columns)
 
     def function(self, function: Callable[..., Any], code_hash: str) -> PythonQuery | None:

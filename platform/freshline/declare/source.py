@@ -10,7 +10,7 @@ from freshline.declare.connector import WITH_WATERMARK, Connector, Metadata
 from freshline.declare.format import Format
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
-from freshline.declare.names import FEED_COLUMNS, REFUSED_IN_COLUMN, RESERVED_COLUMN
+from freshline.declare.names import RESERVED_COLUMN, column_mistake
 from freshline.declare.options import (
     LOG_OPTIONS,
     SOURCE_OPTIONS,
@@ -483,26 +483,11 @@ def _check_columns(
     for written in clauses.columns:
         column = written.value
         here = Location(at.path, written.line)
-        if column.name.lower().startswith(RESERVED_COLUMN):
-            problems.add(
-                "RESERVED_NAME",
-                f"column {column.name}: names that begin with {RESERVED_COLUMN} are freshline's own. Take another.",
-                here,
-            )
-        if connector is not None and connector.is_log and column.name.lower() in FEED_COLUMNS:
-            problems.add(
-                "RESERVED_NAME",
-                f"column {column.name}: what is read of the log's changes has a column of this name. Leave it out, or "
-                "give the field another name in the records.",
-                here,
-            )
-        if connector is not None and connector.is_log and REFUSED_IN_COLUMN.search(column.name):
-            problems.add(
-                "COLUMN_NAME",
-                f"column `{column.name}` has a character that Delta refuses in names (blank , ; {{ }} ( ) =). "
-                "Take another name.",
-                here,
-            )
+        mistake = column_mistake(column.name)
+        is_stored = connector is not None and connector.is_log
+        if mistake is not None and (is_stored or column.name.lower().startswith(RESERVED_COLUMN)):
+            rule, sentence = mistake
+            problems.add(rule, f"{sentence} Leave it out, or give the field another name in the records.", here)
         if column.metadata is not None and connector is not None:
             with_watermark = clauses.watermark is not None
             _check_metadata(column, connector, facts, problems, here, with_watermark=with_watermark)

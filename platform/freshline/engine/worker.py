@@ -40,6 +40,7 @@ from pyspark.sql.types import (
 )
 
 from freshline.declare.limited_process import Channel
+from freshline.declare.names import RESERVED_COLUMN, column_mistake
 from freshline.declare.python_file import load_function
 from freshline.declare.query import PythonQuery
 from freshline.errors import FreshlineError
@@ -92,11 +93,19 @@ class Worker:
             self._channel.end_copy()
             self._send_own_modules_by_value()
             if not isinstance(result, DataFrame):
-                line = inspect.getsourcelines(function)[1]
                 raise _ResultError(
                     f"{message['function']} returned {type(result).__name__}, not a DataFrame",
-                    f"{message['path']}:{line}",
+                    _line_of(function, message),
                 )
+            if "process" not in message:
+                for name in result.columns:
+                    # What is freshline's own may come through a function, and is left out behind it.
+                    mistake = None if name.lower().startswith(RESERVED_COLUMN) else column_mistake(name)
+                    if mistake is not None:
+                        raise _ResultError(
+                            f"{message['function']} returned {mistake[1]} Give it another name.",
+                            _line_of(function, message),
+                        )
             result.createOrReplaceGlobalTempView(message["view"])
         except _ResultError as error:
             session.stop()
@@ -227,6 +236,10 @@ def _in_order(field: StructField) -> Column:
     if "map<" in field.dataType.simpleString() or "variant" in field.dataType.simpleString():
         column = functions.to_json(functions.struct(column))
     return column.asc_nulls_first()
+
+
+def _line_of(function: Callable[..., Any], message: Mapping[str, Any]) -> str:
+    return f"{message['path']}:{inspect.getsourcelines(function)[1]}"
 
 
 def read_input(session: SparkSession, item: Mapping[str, Any]) -> DataFrame:

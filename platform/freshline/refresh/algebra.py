@@ -104,7 +104,8 @@ def follow(
     computed = {one.column for one in algebra.computed}
     if names.keys() != {*algebra.keys, *(one.column for one in algebra.aggregates), *computed}:
         return None
-    if not _is_served(algebra, changed.schema, {name: target.schema[names[name]].dataType for name in names}):
+    kinds = {name: target.schema[names[name]].dataType for name in names}
+    if not _is_served(algebra, changed.schema, kinds) or _may_forget(spark, algebra, kinds):
         return None
     counted = [_Counted.of(one, algebra, never_null) for one in algebra.aggregates]
     if any(one.aggregate.kind is AggregateKind.AVERAGE and one.rows is None for one in counted):
@@ -159,6 +160,13 @@ def _is_served(algebra: Algebra, rows: StructType, stored: Mapping[str, DataType
     if not all(isinstance(kind, ORDERED) for kind in keys):
         return False
     return all(_is_exact(one, rows, stored[one.column]) for one in algebra.aggregates)
+
+
+def _may_forget(spark: SparkSession, algebra: Algebra, stored: Mapping[str, DataType]) -> bool:
+    """Whether a sum may be NULL for being too large, where Spark does not raise: nothing tells what it was."""
+    sums = [stored[one.column] for one in algebra.aggregates if one.kind is AggregateKind.SUM]
+    large = any(isinstance(kind, DecimalType) and kind.precision == 38 for kind in sums)
+    return large and spark.conf.get("spark.sql.ansi.enabled") == "false"
 
 
 def _is_exact(aggregate: Aggregate, rows: StructType, stored: DataType) -> bool:

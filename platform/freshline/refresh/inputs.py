@@ -26,12 +26,12 @@ from freshline.declare.connector import WATERMARK as WATERMARK
 from freshline.declare.names import CHANGE_TYPE as CHANGE_TYPE
 from freshline.declare.names import COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_COLUMNS, TableName
 from freshline.declare.spec import SourceSpec, Spec
-from freshline.errors import SourceError
+from freshline.errors import QueryError, SourceError
 from freshline.plan.changes import ChangeKind, Changes, RecordedFiles
 from freshline.plan.position import TablePosition
 from freshline.query.rules.algebra import SIGN
 from freshline.refresh.literal import quoted
-from freshline.refresh.netting import net, net_signed
+from freshline.refresh.netting import net, net_signed, not_compared
 from freshline.refresh.small_tables import read_small
 
 ARRIVAL = (SEQ, FILE, RECORD)
@@ -213,17 +213,18 @@ def read_feed(spark: SparkSession, pinned: Pinned, before: TablePosition, *, net
         columns = _log_columns(pinned.spec)
     if not net:
         return feed.select(*columns, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP).orderBy(COMMIT_VERSION)
-    counted = feed.select(*columns, _sign().alias(SIGN)).groupBy(
-        *[F.col(quoted(name)) for name in _names(columns, feed)]
-    )
-    left = counted.agg(F.sum(SIGN).alias("_freshline_net")).where(F.col("_freshline_net") != 0)
-    again = F.explode(F.array_repeat(F.lit(1), F.abs("_freshline_net").cast("int"))).alias("_freshline_again")
-    kind = F.when(F.col("_freshline_net") > 0, "insert").otherwise("delete").alias(CHANGE_TYPE)
-    return left.select("*", again).select(*[F.col(quoted(name)) for name in _names(columns, feed)], kind)
-
-
-def _names(columns: Sequence[SparkColumn], rows: DataFrame) -> list[str]:
-    return rows.select(*columns).columns
+    signed = feed.select(*columns, _sign().alias(SIGN))
+    names = [name for name in signed.columns if name != SIGN]
+    without = not_compared(signed, names)
+    if without is not None:
+        raise QueryError(
+            f"what is left of changes of {pinned.name} is not known: values of {without} cannot be compared. Read the "
+            "changes as they were.",
+            where=str(pinned.spec.written_at),
+        )
+    left = net_signed(signed, names)
+    kind = F.when(F.col(SIGN) > 0, "insert").otherwise("delete").alias(CHANGE_TYPE)
+    return left.select(*[F.col(quoted(name)) for name in names], kind)
 
 
 def column_names(spec: Spec, rows: DataFrame) -> tuple[str, ...]:

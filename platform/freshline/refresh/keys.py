@@ -35,6 +35,7 @@ from pyspark.sql.types import (
     IntegralType,
     StringType,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -266,7 +267,7 @@ def keys_of_few(rows: ArrowRows) -> Keys:
     for field in rows.schema.fields:
         values = _written_here(rows.table[field.name], field.dataType)
         if values is not None:
-            spans[field.name] = _span_of(values)
+            spans[field.name] = _span_of(values, field.dataType)
     return Keys(rows, tuple(rows.schema.names), rows.count, spans)
 
 
@@ -283,7 +284,7 @@ def _spans(rows: DataFrame, count: int, schema: StructType) -> dict[str, Span | 
     plain = [field for field in schema.fields if isinstance(field.dataType, WRITTEN)]
     if not plain:
         return found
-    good = [_comes_back(F.col(quoted(field.name)), field.dataType) for field in plain]
+    good = [comes_back(F.col(quoted(field.name)), field.dataType) for field in plain]
     written = [for_literal(F.col(quoted(field.name)), field.dataType) for field in plain]
     shown = [F.when(sound, value) for value, sound in zip(written, good, strict=True)]
     if count > FEW_ROWS:
@@ -304,22 +305,24 @@ def _spans(rows: DataFrame, count: int, schema: StructType) -> dict[str, Span | 
         values = dict.fromkeys(_value(row[number], field.dataType) for row in few)
         if not all(row[len(plain) + number] for row in few):
             continue
-        found[field.name] = _span_of(values)
+        found[field.name] = _span_of(values, field.dataType)
     return found
 
 
-def _span_of(values: Iterable[Any]) -> Span:
-    """The span of a few values."""
+def _span_of(values: Iterable[Any], kind: DataType) -> Span | None:
+    """The span of a few values; None of many texts of a collation, which Spark would order in another way."""
     present = dict.fromkeys(values)
     null = present.pop(None, ...) is None
     whole = len(present) <= FEW_KEYS
+    if not whole and isinstance(kind, StringType) and kind != StringType():
+        return None
     return Span(tuple(present) if whole else (min(present), max(present)), null, whole)
 
 
 def _written_here(column: pa.ChunkedArray, kind: DataType) -> list[Any] | None:
     """The values of a column for literals; None of a type without, and where one would not come back as it is.
 
-    The same as `_comes_back` says of those that Spark has.
+    The same as `comes_back` says of those that Spark has.
     """
     if not isinstance(kind, WRITTEN):
         return None
@@ -346,7 +349,7 @@ def _value(value: Any, kind: DataType) -> Any:
     return from_spark(value, kind) if isinstance(kind, TimestampType) else value
 
 
-def _comes_back(column: Column, kind: DataType) -> Column:
+def comes_back(column: Column, kind: DataType) -> Column:
     """Whether a value is the same after it was in Python, which knows no broken text and only years of four digits."""
     if isinstance(kind, StringType):
         return column.isNull() | F.is_valid_utf8(column)
@@ -354,6 +357,8 @@ def _comes_back(column: Column, kind: DataType) -> Column:
         return column.isNull() | column.between(F.lit("0001-01-01").cast("date"), F.lit("9999-12-31").cast("date"))
     if isinstance(kind, TimestampType):
         return column.isNull() | column.between(*(F.lit(text).cast("timestamp") for text in YEARS))
+    if isinstance(kind, TimestampNTZType):
+        return column.isNull() | column.between(*(F.lit(text[:-1]).cast("timestamp_ntz") for text in YEARS))
     return F.lit(True)
 
 

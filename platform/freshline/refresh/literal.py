@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, TimestampType
 
@@ -29,6 +29,34 @@ def from_spark(value: object, kind: DataType) -> object:
     if isinstance(kind, TimestampType) and isinstance(value, int):
         return EPOCH + timedelta(microseconds=value)
     return None if value == "" and isinstance(kind, StringType) else value
+
+
+def collect_for_message(rows: DataFrame) -> list[Row]:
+    """A few rows, to be shown; where Python has no such date or time, texts of all dates and times."""
+    try:
+        return rows.collect()
+    except (ValueError, OverflowError):
+        texts = [
+            F.col(quoted(field.name)).cast("string").alias(field.name)
+            if any(part in field.dataType.simpleString() for part in ("date", "timestamp"))
+            else F.col(quoted(field.name))
+            for field in rows.schema.fields
+        ]
+        return rows.select(*texts).collect()
+
+
+def literal(value: object, kind: str) -> Column:
+    """A constant of a type of SQL."""
+    return F.lit(value).cast(kind)
+
+
+def by_reference(value: object, kind: str) -> Column:
+    """A constant of a type of SQL that does not stand in the code which Spark compiles for the query.
+
+    Else the code is another one at each batch, and is compiled and optimized from the beginning. An array is handed
+    over, and its place is not known before a task runs.
+    """
+    return F.get(F.array(literal(value, kind)), F.spark_partition_id() * 0)
 
 
 def sql_literal(value: object) -> str:

@@ -40,14 +40,32 @@ def _named(columns: Sequence[str]) -> list[Column]:
     return [F.col(quoted(column)) for column in columns]
 
 
+def not_compared(rows: DataFrame, columns: Sequence[str]) -> str | None:
+    """The first of the columns whose values cannot be compared, with its type; None where there is none."""
+    for field in rows.schema.fields:
+        kind = field.dataType.simpleString()
+        if field.name in columns and any(part in kind for part in NOT_COMPARED):
+            return f"{field.name} {kind}"
+    return None
+
+
 def _counted(rows: DataFrame, columns: Sequence[str]) -> DataFrame | None:
     """The rows with _NET, their SIGN added up, where that is not nothing; None where values cannot be compared."""
     kinds = {field.name.lower(): field.dataType.simpleString() for field in rows.schema.fields}
     if any(part in kinds[column.lower()] for column in columns for part in NOT_COMPARED):
         return None
+    loose = [column for column in columns if any(part in kinds[column.lower()] for part in LOOSELY_EQUAL)]
     texts = [
-        F.col(quoted(column)).cast("string").alias(f"_freshline_text{number}")
-        for number, column in enumerate(columns)
-        if any(part in kinds[column.lower()] for part in LOOSELY_EQUAL)
+        F.col(quoted(column)).cast("string").alias(f"_freshline_text{number}") for number, column in enumerate(loose)
     ]
-    return rows.groupBy(*_named(columns), *texts).agg(F.sum(SIGN).alias(_NET)).where(F.col(_NET) != 0)
+    grouped = rows.groupBy(*_named(columns), *texts)
+    if not loose:
+        return grouped.agg(F.sum(SIGN).alias(_NET)).where(F.col(_NET) != 0)
+    # What a group is of has lost the sign of its zeros; a value of its rows has not.
+    kept = [F.first(quoted(column)).alias(f"_freshline_kept{number}") for number, column in enumerate(loose)]
+    counted = grouped.agg(F.sum(SIGN).alias(_NET), *kept).where(F.col(_NET) != 0)
+    values = [
+        F.col(f"_freshline_kept{loose.index(column)}").alias(column) if column in loose else F.col(quoted(column))
+        for column in columns
+    ]
+    return counted.select(*values, _NET)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from freshline.declare.connector import SEQ
 from freshline.refresh.opened import opened
@@ -28,6 +28,8 @@ from freshline.refresh.opened import opened
 # Where a path of a list has one of these, Spark 4.2 takes it for a pattern and reads all files of the list once more,
 # with `__globPaths__` off too. A list of one is read right.
 PATTERN = frozenset("*?[]{}\\")
+# Begins what Delta notes of a column for those who write: rules, the next identity, the default.
+_OF_WRITERS = ("delta.", "CURRENT_DEFAULT", "EXISTS_DEFAULT")
 # Above this many files Delta's search pays, because it leaves files out. At a new version it costs one to two
 # CPU-seconds, and opening 200 files half of one.
 MOST_FILES = 200
@@ -61,10 +63,28 @@ def read_small(
         return None
     if len(found) > 1 and any(PATTERN & set(str(file)) for file in found):
         return None
-    schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    schema = _without_rules(StructType.fromJson(json.loads(table.schema().to_json())))
     schema = schema if also is None else schema.add(also, "string")
     reader = spark.read.schema(schema).option("__globPaths__", "false")
     return reader.parquet(*[str(file) for file in found])
+
+
+def _without_rules(schema: StructType) -> StructType:
+    """The columns without what Delta's writers keep of them, as Delta's own reading has them.
+
+    A table that is made of them would have the generated, identity and default columns of its input.
+    """
+    return StructType(
+        [
+            StructField(
+                field.name,
+                field.dataType,
+                field.nullable,
+                {key: value for key, value in field.metadata.items() if not key.startswith(_OF_WRITERS)},
+            )
+            for field in schema.fields
+        ]
+    )
 
 
 def files_of_batches(path: Path, version: int, seqs: Sequence[int]) -> list[str] | None:

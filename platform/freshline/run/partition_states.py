@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, TimestampType
 
 from freshline.attempt.runtime import Runtime
@@ -34,6 +35,7 @@ from freshline.plan.request import BACKFILL
 from freshline.query.rules.partition import Origin, origin_of
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned, read_net_images
+from freshline.refresh.keys import comes_back
 from freshline.refresh.literal import EPOCH, for_literal
 from freshline.refresh.read_only import read_expression
 
@@ -121,7 +123,7 @@ def _changed(
         if moments is None:
             yield from intervals
             continue
-        for partition in {partitions.at(moment) for moment in moments}:
+        for partition in sorted({there for moment in moments if (there := _partition_at(partitions, moment))}):
             if any(start < partition.end and end > partition.start for start, end in intervals):
                 yield partition.start, partition.end
 
@@ -150,11 +152,21 @@ def _moments(
     images = read_net_images(spark, pinned, changes)
     value = read_expression(origin.expressions[0])
     kind: DataType = images.select(value.alias("v")).schema["v"].dataType
-    rows = images.select(for_literal(value, kind).alias("v")).distinct().limit(MOST_VALUES + 1).collect()
+    # What Python has not as a time has no partition that has begun.
+    there = F.when(comes_back(value, kind), for_literal(value, kind))
+    rows = images.select(there.alias("v")).distinct().limit(MOST_VALUES + 1).collect()
     if len(rows) > MOST_VALUES:
         return None
     found = [_moment(partitions, row["v"], kind) for row in rows if row["v"] is not None]
     return [moment for moment in found if moment is not None]
+
+
+def _partition_at(partitions: TimePartitions, moment: datetime) -> TimePartition | None:
+    try:
+        return partitions.at(moment)
+    except (ValueError, OverflowError):
+        # It would end after, or begin before, all times that there are.
+        return None
 
 
 def _moment(partitions: TimePartitions, value: object, kind: DataType) -> datetime | None:
@@ -163,9 +175,7 @@ def _moment(partitions: TimePartitions, value: object, kind: DataType) -> dateti
         return EPOCH + timedelta(microseconds=value)
     if isinstance(value, datetime):
         return value.replace(tzinfo=UTC)
-    if isinstance(value, date):
-        return partitions.beginning_of(value)
     try:
-        return partitions.beginning_of(date.fromisoformat(str(value)))
-    except ValueError:
+        return partitions.beginning_of(value if isinstance(value, date) else date.fromisoformat(str(value)))
+    except (ValueError, OverflowError):
         return None

@@ -59,7 +59,7 @@ from freshline.refresh.inputs import (
     read_whole,
     shadow_inputs,
 )
-from freshline.refresh.literal import quoted
+from freshline.refresh.literal import collect_for_message, quoted
 from freshline.run.savepoint import finish_restore
 
 RELATIVE = 1e-9
@@ -555,7 +555,7 @@ def _compare(stored: DataFrame, expected: DataFrame) -> tuple[int, int, tuple[tu
     net = both.groupBy(*[F.col(quoted(name)) for name in names]).agg(F.sum(NET).alias(NET)).where(F.col(NET) != 0)
     extras: list[dict[str, Any]] = []
     missings: list[dict[str, Any]] = []
-    found = net.limit(TOLERANT_ROWS + 1).collect()
+    found = collect_for_message(net.limit(TOLERANT_ROWS + 1))
     for differing in found:
         row = differing.asDict(recursive=True)
         count = row.pop(NET)

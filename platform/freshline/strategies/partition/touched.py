@@ -6,6 +6,9 @@ condition for them is pushed into that input.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
+
 from pyspark.sql import functions as F
 
 from freshline.attempt.attempt import Attempt, NotIncremental, Work
@@ -16,6 +19,7 @@ from freshline.plan.result import Strategy
 from freshline.query.reason import Reason
 from freshline.query.rules.partition import Origin
 from freshline.refresh.inputs import read_images, read_net_images, shadow_inputs
+from freshline.refresh.keys import comes_back
 from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
 from freshline.strategies.partition.rows import stored_expressions, with_good_keys
 from freshline.strategies.partition.rule import ReplacePartitions
@@ -38,14 +42,17 @@ def replace_touched(attempt: Attempt, step: ReplacePartitions) -> Work:
     images = (read_images if apart else read_net_images)(spark, pinned, change)
     if attempt.covered is not None:
         images = images.where(interval_condition(spec, f"({expressions[0]})", kinds[0], attempt.covered))
-    images = images.select(*parts)
+    sound = reduce(and_, [comes_back(F.expr(text), kind) for text, kind in zip(expressions, kinds, strict=True)])
+    images = images.select(*[F.when(sound, part) for part in parts], sound)
     distinct = images.coalesce(1).distinct() if change.rows <= ONE_TASK_ROWS else images.distinct()
     touched = distinct.limit(MOST_PARTITIONS + 1).collect()
     if not touched:
         return attempt.nothing(change.rows)
     if len(touched) > MOST_PARTITIONS:
         raise NotIncremental(Reason("UNSUPPORTED", f"more than {MOST_PARTITIONS} partitions changed"))
-    values = [tuple(from_spark(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in touched]
+    if not all(row[-1] for row in touched):
+        raise NotIncremental(Reason("UNSUPPORTED", "a partition with a value that has no literal"))
+    values = [tuple(from_spark(value, kind) for value, kind in zip(row[:-1], kinds, strict=True)) for row in touched]
     frames = whole_inputs(spark, spec, attempt.inputs)
     frames[step.input] = frames[step.input].where(
         partition_predicate([f"({expression})" for expression in expressions], values)

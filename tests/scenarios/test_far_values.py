@@ -1,0 +1,121 @@
+"""Dates and times that Spark has and Python has not, and other values that the two take for different things."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from freshline.attempt.spans import partitions_of
+from freshline.declare.names import TableName
+from freshline.declare.spec import Mode, TableSpec
+from freshline.plan.partition import PartitionState
+from freshline.refresh.cancellation import Cancellation
+from freshline.run import query
+from freshline.run.partition_states import read_states
+from freshline.testing import Lab
+
+HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+FAR = ("DATE'9999-12-31'", "DATE'+10000-01-01'", "DATE'0001-01-01'", "DATE'-0044-03-15'")
+
+
+@pytest.mark.parametrize("unit", ["day", "month"])
+def test_a_row_of_a_far_day_makes_no_other_partition_stale(spark, unit):
+    with Lab(spark, start=datetime(2026, 1, 5, 12, tzinfo=UTC)) as lab:
+        lab.source("s", "d DATE, n INT")
+        lab.sql("INSERT INTO s VALUES (DATE'2026-01-02', 1)")
+        lab.declare(
+            f"CREATE MATERIALIZED TABLE t PARTITIONED BY (d) WITH ('partition.unit' = '{unit}', 'partition.start' = "
+            "'2026-01-01', 'partition.time-zone' = 'Asia/Tokyo') FRESHNESS = INTERVAL '6' HOUR "
+            "AS SELECT d, n FROM s"
+        )
+        assert lab.refresh("t").error is None
+        lab.sql(f"INSERT INTO s VALUES {', '.join(f'({day}, 9)' for day in FAR)}, (NULL, 9)")
+        spec = lab.runtime.graph.spec(TableName.parse("t"))
+        assert isinstance(spec, TableSpec)
+        assert lab.runtime.graph.mode(spec.name) is Mode.BATCH
+
+        begun = partitions_of(spec).begun(lab.clock())
+        states = read_states(lab.runtime, spec, begun, Cancellation())
+
+        assert set(states.values()) == {PartitionState.DONE}
+        lab.sql("INSERT INTO s VALUES (DATE'2026-01-03', 9)")
+        states = read_states(lab.runtime, spec, begun, Cancellation())
+        assert [key for key, state in states.items() if state is PartitionState.STALE] == (
+            ["2026-01-03"] if unit == "day" else ["2026-01-01"]
+        )
+
+
+def test_a_partition_of_a_far_day_is_written(lab):
+    lab.source("s", "d DATE, n INT")
+    lab.sql("INSERT INTO s VALUES (DATE'2026-01-02', 1)")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (d) {HOURLY} AS "
+        "SELECT d, sum(n) AS n, count(*) AS c FROM s GROUP BY d"
+    )
+    lab.refresh("t")
+    for day in FAR:
+        lab.sql(f"INSERT INTO s VALUES ({day}, 9), (DATE'2026-01-02', 1)")
+
+        assert lab.refresh("t").error is None
+        assert lab.diff("t") == []
+
+
+def test_a_key_of_a_far_day_that_is_there_twice_is_told(lab):
+    lab.source("s", "d DATE, n INT")
+    lab.sql("INSERT INTO s VALUES (DATE'+10000-01-01', 1), (DATE'+10000-01-01', 2)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (d)) {HOURLY} AS SELECT d, n FROM s")
+
+    error = lab.refresh("t").error
+
+    assert error is not None
+    assert (error.code, "10000-01-01" in error.message) == ("DUPLICATE_KEY", True)
+
+
+def test_a_sum_that_is_too_large_stays_unknown_where_spark_does_not_raise(lab):
+    with lab.runtime.sessions.take() as session:
+        session.conf.set("spark.sql.ansi.enabled", "false")
+    lab.source("s", "id INT, g INT, x DECIMAL(38,0)")
+    lab.sql(f"INSERT INTO s VALUES (1, 1, 9{'0' * 37}), (2, 1, 9{'0' * 37}), (3, 2, 1)")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (g)) {HOURLY} AS "
+        "SELECT g, sum(x) AS x, count(x) AS n FROM s GROUP BY g"
+    )
+    assert lab.refresh("t").error is None
+    for change, large in (
+        ("INSERT INTO s VALUES (4, 1, 1), (5, 2, 1)", None),
+        ("DELETE FROM s WHERE id = 1", 9 * 10**37 + 1),
+    ):
+        lab.sql(change)
+
+        outcome = lab.refresh("t")
+
+        assert (outcome.error, outcome.strategy) == (None, "keys")
+        assert {row["g"]: row["x"] for row in lab.rows("t")} == {1: large, 2: 2}
+
+
+def test_a_zero_that_became_negative_is_a_change_for_every_reader(lab):
+    lab.source("s", "id INT, x DOUBLE")
+    lab.sql("INSERT INTO s VALUES (1, 0.0), (2, 1.0)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (id)) {HOURLY} AS SELECT id, x FROM s")
+    lab.refresh("t")
+    lab.create_savepoint("calm")
+    lab.sql("UPDATE s SET x = -0.0D WHERE id = 1")
+    assert lab.refresh("t").error is None
+
+    found = query(lab.runtime, "SELECT CAST(x AS STRING) AS x, _change_type AS c FROM read_net_changes('t', 'calm')")
+
+    assert sorted(found.rows) == ['{"x":"-0.0","c":"insert"}', '{"x":"0.0","c":"delete"}']
+
+
+def test_what_is_left_of_changes_with_maps_is_an_error_that_says_so(lab):
+    lab.source("s", "id INT, x MAP<STRING, INT>")
+    lab.sql("INSERT INTO s VALUES (1, map('a', 1))")
+    lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (id)) {HOURLY} AS SELECT id, x FROM s")
+    lab.refresh("t")
+    lab.create_savepoint("calm")
+    lab.sql("UPDATE s SET x = map('a', 2) WHERE id = 1")
+    assert lab.refresh("t").error is None
+
+    with pytest.raises(Exception, match=r"values of x map<string,int> cannot be compared"):
+        query(lab.runtime, "SELECT * FROM read_net_changes('t', 'calm')")
