@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import itertools
 import os
@@ -13,7 +14,7 @@ import pytest
 
 from freshline.declare.names import TableName
 from freshline.errors import FilesMisreadError
-from freshline.sources.files import plain_json
+from freshline.sources.files import lines, plain_json
 from freshline.sources.files import reader as files_reader
 from freshline.sources.files.lines import inspect_files, pieces_of
 from freshline.sources.files.position import FileMark
@@ -125,8 +126,8 @@ def test_a_file_that_was_read_twice_or_never_fails_the_batch_and_nothing_is_comm
     for name in "abc":
         lab.land("ev", f"{name}.json", [{"id": name}, {"id": name}])
 
-    def twice_and_never(*given):
-        a, _, c = pieces_of(*given)
+    def twice_and_never(*given, **more):
+        a, _, c = pieces_of(*given, **more)
         return [a, a, c]
 
     with monkeypatch.context() as patch:
@@ -244,13 +245,77 @@ def test_a_file_that_cannot_be_read_goes_to_quarantine_with_its_reason_and_the_r
     assert lab.refresh("ev").reason.startswith("NOTHING_NEW")
 
 
-def test_a_file_that_is_taken_away_or_locked_between_the_listing_and_the_reading_is_unreadable(lab, monkeypatch):
+def test_a_file_that_is_taken_away_and_comes_back_is_read(lab, monkeypatch):
     folder = lab.files("ev", "id STRING")
-    for name in ("gone", "locked", "pipe", "good"):
+    for name in ("moved", "good"):
         lab.land("ev", f"{name}.json", [{"id": name}])
 
     def meanwhile(*given):
-        (folder / "gone.json").unlink()
+        (folder / "moved.json").rename(folder.parent / "moved")
+        return inspect_files(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files_reader, "inspect_files", meanwhile)
+        error = lab.refresh("ev").error
+    assert error is not None
+    assert (error.code, error.retry_helps, lab.rows("ev")) == ("FILES_MISREAD", True, [])
+    assert lab.refresh("ev").rows_out == 1
+    (folder.parent / "moved").rename(folder / "moved.json")
+
+    assert lab.refresh("ev").rows_out == 1
+    assert lab.quarantine("ev") == []
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ESTALE, errno.ENOTCONN])
+def test_an_error_that_is_not_of_the_file_commits_nothing_and_the_file_is_read_later(lab, monkeypatch, number):
+    lab.files("ev", "id STRING")
+    for name in ("bad", "good"):
+        lab.land("ev", f"{name}.json", [{"id": name}])
+    open_file = lines.open_file
+
+    def failing(path, reading):
+        if b"bad" in path:
+            raise OSError(number, os.strerror(number))
+        return open_file(path, reading)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lines, "open_file", failing)
+        error = lab.refresh("ev").error
+    assert error is not None
+    assert (error.code, error.retry_helps, lab.rows("ev")) == ("SOURCE", True, [])
+    assert f"({os.strerror(number)})" in error.message
+    assert "bad.json" in error.where
+
+    assert lab.refresh("ev").rows_out == 2
+    assert lab.quarantine("ev") == []
+
+
+@pytest.mark.slow
+def test_a_file_that_is_cut_behind_the_plan_of_a_union_read_fails_the_query(lab, monkeypatch):
+    folder = lab.files("ev", "id STRING, note STRING", format="csv")
+    lab.land("ev", "first.csv", "id,note\n0,a\n")
+    assert lab.refresh("ev").rows_out == 1
+    # Too much for the engine's own process, so that each query reads it again.
+    lab.land("ev", "large.csv", "id,note\n" + "".join(f"{number},{'x' * 100}\n" for number in range(60_000)))
+    confirm = files_reader.FilesReader.confirm
+
+    def then_cut(reader, portion, found):
+        confirm(reader, portion, found)
+        with (folder / "large.csv").open("r+b") as file:
+            file.truncate(5_000_000)
+
+    assert len(lab.union("ev")[0]) == 60_001
+    monkeypatch.setattr(files_reader.FilesReader, "confirm", then_cut)
+    with pytest.raises(Exception, match=lines.ENDED):
+        lab.union("ev")
+
+
+def test_a_file_that_is_locked_between_the_listing_and_the_reading_is_unreadable(lab, monkeypatch):
+    folder = lab.files("ev", "id STRING")
+    for name in ("locked", "pipe", "good"):
+        lab.land("ev", f"{name}.json", [{"id": name}])
+
+    def meanwhile(*given):
         # The superuser may read what nobody may, so a loop of links stands for what cannot be opened.
         (folder / "locked.json").unlink()
         (folder / "locked.json").symlink_to("locked.json")
@@ -264,7 +329,7 @@ def test_a_file_that_is_taken_away_or_locked_between_the_listing_and_the_reading
     assert outcome.error is None, outcome.error
     assert [row["id"] for row in lab.rows("ev")] == ["good"]
     assert {(row["file"], row["error"]) for row in lab.quarantine("ev")} == {
-        (f"{name}.json", "UNREADABLE") for name in ("gone", "locked", "pipe")
+        (f"{name}.json", "UNREADABLE") for name in ("locked", "pipe")
     }
 
 
@@ -272,8 +337,8 @@ def test_a_file_that_grows_while_it_is_read_fails_the_batch_and_is_read_when_it_
     lab.files("ev", "id STRING")
     lab.land("ev", "a.json", [{"id": "a"}])
 
-    def growing(root, files, numbers):
-        pieces = pieces_of(root, files, numbers)
+    def growing(root, *given, **more):
+        pieces = pieces_of(root, *given, **more)
         with (root / "a.json").open("a") as file:
             file.write('{"id": "b"}\n')
         return pieces

@@ -23,6 +23,7 @@ from freshline.plan.watermark import EventTime, MovedBy, SeenTimes, after_batch,
 from freshline.query.reason import Reason
 from freshline.refresh.arrow_rows import ArrowRows
 from freshline.refresh.known_keys import KnownKeys
+from freshline.refresh.literal import by_reference
 from freshline.run.repeated import LogBefore
 from freshline.sources.reader import Portion
 from freshline.sources.records import accepted
@@ -53,7 +54,7 @@ class Batch:
 
     def accept(self, rows: DataFrame) -> DataFrame:
         """The good ones of judged records as rows of the log table."""
-        return accepted(rows, self.spec, self.seq, self.now, watermark=self.watermark)
+        return accepted(rows, self.spec, self.seq, self.now, watermark=self.watermark, constant=by_reference)
 
     def accept_here(self, rows: ArrowRows) -> ArrowRows:
         """As `accept`, of records in the engine's process."""

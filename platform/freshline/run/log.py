@@ -148,7 +148,8 @@ def refresh_log(
                 receipt, position = batch.committed.receipt, portion.after
                 problems += batch.problems
                 try:
-                    reader.release(portion, seconds=time.monotonic() - begun, rejected=batch.rejected)
+                    aside = batch.rejected + batch.dropped
+                    reader.release(portion, seconds=time.monotonic() - begun, rejected=aside)
                 except FreshlineError as error:
                     # The rows are committed. The next look releases again, from the position that it is given.
                     problems.append(error)
@@ -360,7 +361,6 @@ def _commit_portion(
 
 def _commit_certain(runtime: Runtime, batch: Batch, certain: Certain, cancellation: Cancellation) -> Ingested | None:
     """Commit records in one pass that ends at the first one in doubt; None where it ended, and nothing is there."""
-    batch.confirm(None)
     rows, seen = batch.accept(certain.rows), SeenTimes()
     if batch.spec.watermark is not None:
         # The receipt has the watermark after the batch, and is written with the rows: so they are computed before.
@@ -368,6 +368,8 @@ def _commit_certain(runtime: Runtime, batch: Batch, certain: Certain, cancellati
     try:
         if batch.spec.watermark is not None:
             seen = seen_times(rows, batch.spec, batch.now, batch.watermark)
+        # Where the rows are computed while they are written, this is as late as it can be.
+        batch.confirm(None)
         receipt = replace(batch.receipt(certain.count, 0, 0), event_time=batch.passed(seen))
         return Ingested(commit_log(runtime, batch, rows, receipt, cancellation, count=None))
     except (PySparkException, Py4JJavaError) as error:

@@ -277,7 +277,8 @@ class Reader(ABC, Generic[L, P]):
 
         An error of freshline that it raises is reported as a problem of the refresh, whose rows are committed.
 
-        `seconds` is how long the portion took, `rejected` how many of its records went to quarantine.
+        `seconds` is how long the portion took, `rejected` how many of its records went to quarantine or were left out
+        as tombstones.
         """
 
     def waiting(self, left: int) -> str:

@@ -7,7 +7,7 @@ Nothing is written here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import reduce
 
@@ -44,7 +44,7 @@ from freshline.plan.watermark import (
 from freshline.refresh.constraints import VIOLATED, first_violated, violated
 from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ, WATERMARK
 from freshline.refresh.kept_columns import kept
-from freshline.refresh.literal import quoted
+from freshline.refresh.literal import literal, quoted
 from freshline.sources.formats.exact import Record, is_changed, is_lost, loses, stored
 from freshline.sources.reader import LINE, VERDICT, Group
 
@@ -456,19 +456,27 @@ def require_readable(spec: SourceSpec, errors: Iterable[str | None]) -> None:
 
 
 def accepted(
-    rows: DataFrame, spec: SourceSpec, seq: int, now: datetime, *, watermark: datetime | None = None
+    rows: DataFrame,
+    spec: SourceSpec,
+    seq: int,
+    now: datetime,
+    *,
+    watermark: datetime | None = None,
+    constant: Callable[[object, str], Column] = literal,
 ) -> DataFrame:
     """The good records as rows of the log table; `watermark` is the one before their batch, None for none.
+
+    `constant` makes a column of a value and its type.
 
     A log of which no watermark is declared any more has the column still, and a watermark that stands.
     """
     key = [F.col(HASH)] if spec.unique_key else []
     stamped = spec.watermark is not None or watermark is not None
-    before = [F.lit(watermark).cast("timestamp").alias(WATERMARK)] if stamped else []
+    before = [constant(watermark, "timestamp").alias(WATERMARK)] if stamped else []
     names = [F.col(quoted(column.name)) for column in spec.record_columns]
     return rows.where(F.col(ERROR).isNull()).select(
-        F.lit(seq).cast("bigint").alias(SEQ),
-        F.lit(now).alias(INGESTED_AT),
+        constant(seq, "bigint").alias(SEQ),
+        constant(now, "timestamp").alias(INGESTED_AT),
         FILE,
         RECORD,
         *before,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from freshline.sources.files.contained import inspect_contained, read_contained, schema_of
-from freshline.sources.files.lines import Piece, Reading, pieces_of
+from freshline.sources.files.lines import ENDED, Piece, Reading, pieces_of
 from freshline.sources.files.position import FileMark
 from freshline.sources.formats import avro_files
 from freshline.sources.formats.avro_files import AvroRecords
@@ -85,8 +85,9 @@ def test_a_link_a_file_that_is_gone_and_one_that_changed_are_not_read(tmp_path):
     assert inspect_contained(tmp_path, [mark], container, reading(file))[0].changed
     file.unlink()
     (gone,) = inspect_contained(tmp_path, [mark], container, reading(file))
-    assert (gone.error, gone.reason) == ("UNREADABLE", "No such file or directory")
-    assert read(file, container, [Piece(0, os.fsencode(file))]) == []
+    assert (gone.error, gone.changed) == (None, True)
+    with pytest.raises(OSError, match=f"{ENDED}.*: No such file or directory"):
+        read(file, container, [Piece(0, os.fsencode(file))])
 
 
 @pytest.mark.parametrize("container", [WholeFile(100), QuotedRecords(100, 9), Elements(WANTED, "row")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import random
+import time
 import tracemalloc
 from dataclasses import replace
 
@@ -164,14 +165,40 @@ def test_a_bomb_takes_no_more_memory_than_a_block(tmp_path):
     assert most < 8 * lines.BLOCK_BYTES
 
 
-def test_a_file_that_ends_early_when_it_is_read_gives_fewer_records_than_were_counted(tmp_path):
+def test_a_file_that_ends_early_or_is_gone_when_it_is_read_is_an_error(tmp_path):
     file = tmp_path / "a"
     file.write_bytes(b"1\n2\n3\n")
     (found,) = inspect_files(tmp_path, [mark(file)], JSON)
+    pieces = pieces_of(tmp_path, [found], [0], of_bytes=True)
+    assert sum(batch.num_rows for batch in read_pieces(pieces, JSON)) == found.lines == 3
     file.write_bytes(b"1\n")
-    rows = list(read_pieces([*pieces_of(tmp_path, [found], [0]), Piece(1, b"/nowhere")], JSON))
 
-    assert (found.lines, sum(batch.num_rows for batch in rows)) == (3, 1)
+    with pytest.raises(OSError, match=f"{lines.ENDED}.*/a: it is shorter than it was"):
+        list(read_pieces(pieces, JSON))
+    with pytest.raises(OSError, match=f"{lines.ENDED}/nowhere: No such file"):
+        list(read_pieces([Piece(1, b"/nowhere")], JSON))
+
+
+@pytest.mark.parametrize("reading", [JSON, CSV, EVERY])
+def test_a_text_in_utf_16_is_no_text(tmp_path, reading):
+    file = tmp_path / "a"
+    for text in ("a\nb\n", "{}\n", "x" * 3000):
+        for order in ("utf-16-le", "utf-16-be"):
+            file.write_bytes(("\ufeff" + text).encode(order))
+            found, rows = read(file, reading)
+            assert (found.error, rows) == ("UNREADABLE", [])
+            assert "UTF-16" in found.reason
+
+
+def test_a_million_carriage_returns_before_a_line_feed_are_no_work(tmp_path):
+    file = tmp_path / "a"
+    file.write_bytes(b"x" + b"\r" * 3_000_000 + b"\ny\r\r\n")
+    begun = time.process_time()
+
+    _, rows = read(file, replace(CSV, most_bytes=4_000_000))
+
+    assert rows == [(1, b"x", None), (2, b"y", None)]
+    assert time.process_time() - begun < 5
 
 
 def test_fields_of_a_long_line_are_cut_as_they_are_written(tmp_path):

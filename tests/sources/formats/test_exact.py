@@ -33,6 +33,7 @@ def cases(*, nested: bool) -> list[Case]:
     for name, text, code in refused:
         shown = f"{code}({name})" if code == values.CHANGED else code
         found.append((f'{{"k":KEY,"{name}":{text}}}', shown, {}))
+    found += [(text, None, row) for text, row in values.BESIDE + (values.BESIDE_NESTED if nested else [])]
     found += [(text, code, {}) for text, code in values.WHOLE]
     return [(key, text.replace("KEY", str(key)), code, row) for key, (text, code, row) in enumerate(found, 1)]
 

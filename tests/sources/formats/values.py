@@ -137,6 +137,28 @@ KEPT_NESTED: list[tuple[str, str, Any]] = [
     ("notes", '["a", 1, 1.50, {"x": 1}]', ["a", "1", "1.5", '{"x":1}']),
 ]
 
+# Records with something long beside a value that is short, and the row: the one is no reason to doubt the other.
+_ID = '"id":"550e8400-e29b-41d4-a716-446655440000"'
+BESIDE: list[tuple[str, dict[str, Any]]] = [
+    (f'{{"k":KEY,{_ID},"money":10.5,"tax":{{"money":1.5}}}}', {"money": Decimal("10.50")}),
+    (f'{{"k":KEY,{_ID},"text":{{"a":1.5}}}}', {"text": '{"a":1.5}'}),
+    (f'{{"k":KEY,{_ID},"text":1.5,"more":{{"text":2.5}}}}', {"text": "1.5"}),
+    ('{"k":KEY,"number":52.520006599999999,"money":10.5,"more":[{"money":1.5}]}', {"money": Decimal("10.50")}),
+    ('{"k":KEY,"at":"2026-01-01T10:11:12Z","big":1700000000123456789,"text":[1.5]}', {"text": "[1.5]"}),
+    ('{"k":KEY,"number":0.30000000000000004,"text":[0.3,1e3]}', {"text": "[0.3,1000.0]"}),
+    ('{"k":KEY,"note":"x,1700000000.1234567,y","text":{"a":[1.5]}}', {"text": '{"a":[1.5]}'}),
+    ('{"k":KEY,"more":9007199254740993e-2,"wide":9007199254740993e-2}', {"wide": Decimal("90071992547409.93")}),
+    ('{"k":KEY,"text":9007199254740993e-2}', {"text": "9007199254740993e-2"}),
+]
+BESIDE_NESTED: list[tuple[str, dict[str, Any]]] = [
+    (f'{{"k":KEY,{_ID},"prices":[1.50,2]}}', {"prices": [Decimal("1.5"), Decimal(2)]}),
+    (f'{{"k":KEY,{_ID},"notes":[1.5,{{"x":2.5}}]}}', {"notes": ["1.5", '{"x":2.5}']}),
+    (
+        '{"k":KEY,"number":-0.30000000000000004,"pair":{"money":1.5},"more":[{"money":2.5}]}',
+        {"pair": {"money": Decimal("1.50"), "day": None}},
+    ),
+]
+
 # Column, JSON, the code; CHANGED is VALUE_CHANGED with the column's name.
 CHANGED = "VALUE_CHANGED"
 REFUSED: list[tuple[str, str, str]] = [

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from freshline.sources.files.lines import (
     DAMAGED,
+    ENDED,
     NUMBER,
     PACKED,
     Inspected,
@@ -27,6 +28,7 @@ from freshline.sources.files.lines import (
     open_file,
     reason_of,
     unpacked,
+    unread,
 )
 from freshline.sources.files.position import FileMark
 from freshline.sources.formats.container import Container, NoContainer
@@ -67,7 +69,7 @@ def _inspect(
     except NoContainer as error:
         return Inspected(mark, error.code, error.reason)
     except BROKEN as error:
-        return Inspected(mark, "UNREADABLE", reason_of(error))
+        return unread(mark, path, error)
     breaks = () if packed else found.breaks
     return Inspected(mark, lines=found.records, first=found.first, size=found.size, breaks=breaks, fields=found.fields)
 
@@ -94,7 +96,7 @@ def schema_of(container: Container) -> pa.Schema:
 def read_contained(pieces: Sequence[Piece], container: Container, reading: Reading) -> Iterator[pa.RecordBatch]:
     """The records in parts of files, as `schema_of` has them.
 
-    A file that can no longer be read ends where it was read to: whoever counts finds that records are missing.
+    Raises OSError with ENDED where a file can no longer be read to the end that it had.
     """
     schema = schema_of(container)
     for piece in pieces:
@@ -105,5 +107,5 @@ def read_contained(pieces: Sequence[Piece], container: Container, reading: Readi
                 for batch in container.read(source, piece.start, piece.end, piece.line):
                     number = pa.array([piece.number] * batch.num_rows, pa.int32())
                     yield pa.RecordBatch.from_arrays([*batch.columns, number], schema=schema)
-        except MISREAD:
-            continue
+        except MISREAD as error:
+            raise OSError(f"{ENDED}{os.fsdecode(piece.path)}: {reason_of(error)}") from error

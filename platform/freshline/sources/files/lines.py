@@ -11,6 +11,7 @@ What was read is compared with the counts before it is committed. Nothing here n
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import os
 import re
@@ -49,6 +50,18 @@ SLACK = 4
 PACKED = (".gz", ".bz2", ".zst", ".lz4")
 NOT_UNPACKED = (".deflate", ".snappy", ".xz", ".zip", ".7z", ".br", ".lzo", ".z", ".tgz")
 DAMAGED = (OSError, EOFError, zlib.error, pa.ArrowException)
+# These say something about the machine, the disk or the network, and nothing about the file.
+_PASSING = frozenset(
+    getattr(errno, name)
+    for name in (
+        "EAGAIN EBUSY ECONNABORTED ECONNREFUSED ECONNRESET EHOSTDOWN EHOSTUNREACH EINTR EIO EMFILE ENETDOWN "
+        "ENETRESET ENETUNREACH ENFILE ENOBUFS ENOLINK ENOMEM ENOTCONN EPIPE EREMOTEIO ESHUTDOWN ESTALE ETIMEDOUT"
+    ).split()
+)
+# The text of the error of a task that could not read a file to its end, before the file's path.
+ENDED = "freshline read less than it had found of "
+# How texts begin that are not UTF-8, by whoever marks them.
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _FIELD = re.compile(rb'(?:^|,)("[^"]*(?:""[^"]*)*"(?=,|$)|[^",][^,]*|)')
 
 
@@ -108,27 +121,51 @@ class Piece:
     line: int = 0
 
 
+class PassingError(Exception):
+    """A file cannot be read now, for a reason that is not its own."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
 @dataclass(frozen=True)
 class _Lines:
-    """Lines behind one another in `data`, without what ended them; `line` are those before."""
+    """Lines behind one another in `data`, each with one line feed behind it; `line` are those before.
+
+    `starts` and `ends` are where each begins and where its line feed is.
+    """
 
     data: bytes
-    offsets: np.ndarray[Any, np.dtype[np.int64]]
+    starts: np.ndarray[Any, np.dtype[np.int64]]
+    ends: np.ndarray[Any, np.dtype[np.int64]]
     line: int
     marked: bool
     end: int
 
     @property
     def count(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.ends)
+
+    @property
+    def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        return self.ends - self.starts
 
     def text(self, place: int) -> bytes:
-        return self.data[self.offsets[place] : self.offsets[place + 1]]
+        return self.data[self.starts[place] : self.ends[place]]
+
+    def in_arrow(self) -> Any:
+        """The lines as an array of Arrow."""
+        offsets = np.zeros(self.count + 1, np.int32)
+        np.cumsum(self.lengths, out=offsets[1:])
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data.replace(b"\n", b""))]
+        return pa.Array.from_buffers(pa.binary(), self.count, buffers)
 
     def are_plain(self) -> bool:
         """Whether each is one JSON object that ends with its first closing brace, which no reader can mistake."""
         codes = np.frombuffer(self.data, np.uint8)
-        starts, ends = self.offsets[:-1], self.offsets[1:]
+        starts, ends = self.starts, self.ends
         if self.marked or not bool(np.all(ends > starts)) or not self._is_text():
             return False
         braces = bool(np.all(codes[starts] == ord("{"))) and bool(np.all(codes[ends - 1] == ord("}")))
@@ -146,11 +183,10 @@ class _Lines:
 
     def filled(self, reading: Reading) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which lines are not blank."""
-        starts, lengths = self.offsets[:-1], np.diff(self.offsets)
-        filled: np.ndarray[Any, np.dtype[np.bool_]] = lengths >= (0 if reading.format == "every" else 1)
-        if reading.format == "json" and self.data:
-            codes = np.frombuffer(self.data, np.uint8)
-            first = codes[np.minimum(starts, len(codes) - 1)]
+        filled: np.ndarray[Any, np.dtype[np.bool_]] = self.lengths >= (0 if reading.format == "every" else 1)
+        if reading.format == "json":
+            # A blank line begins with its line feed.
+            first = np.frombuffer(self.data, np.uint8)[self.starts]
             for place in np.flatnonzero(filled & (first == ord(" "))).tolist():
                 filled[place] = bool(self.text(place).strip(b" "))
         return filled
@@ -206,6 +242,8 @@ def _inspect(path: bytes, mark: FileMark, reading: Reading, check: Callable[[], 
                 return other
             for part in _parts(unpacked(file, packed), reading.most_bytes, 0):
                 check()
+                if not number and (part.beginning if isinstance(part, _Long) else part.text(0)).startswith(_UTF_16):
+                    return Inspected(mark, "UNREADABLE", "it begins as a text in UTF-16; texts are read as UTF-8")
                 if isinstance(part, _Long):
                     lines, number, plain, size = lines + 1, part.line + 1, False, size + reading.most_bytes
                     continue
@@ -216,14 +254,26 @@ def _inspect(path: bytes, mark: FileMark, reading: Reading, check: Callable[[], 
                 if part.end - (breaks[-1][0] if breaks else 0) >= PIECE_BYTES and packed is None:
                     breaks.append((part.end, number))
     except DAMAGED as error:
-        return Inspected(mark, "UNREADABLE", reason_of(error))
+        return unread(mark, path, error)
     if not number:
         return Inspected(mark, "EMPTY_FILE")
     return Inspected(mark, None, "", lines, first, size, plain, tuple(breaks))
 
 
+def unread(mark: FileMark, path: bytes, error: Exception) -> Inspected:
+    """What an error says about a file that was looked at: it is gone, or cannot be read.
+
+    Raises PassingError for one that says nothing about the file.
+    """
+    if isinstance(error, FileNotFoundError):
+        return Inspected(mark, changed=True)
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _PASSING):
+        raise PassingError(os.fsdecode(path), reason_of(error)) from error
+    return Inspected(mark, "UNREADABLE", reason_of(error))
+
+
 def _fits(part: _Lines, reading: Reading) -> bool:
-    return int(np.max(np.diff(part.offsets))) <= reading.most_bytes
+    return int(np.max(part.lengths)) <= reading.most_bytes
 
 
 def reason_of(error: Exception) -> str:
@@ -244,13 +294,18 @@ def is_packed(name: str) -> bool:
     return ending_of(name, (*PACKED, *NOT_UNPACKED)) is not None
 
 
-def pieces_of(root: Path, files: Sequence[Inspected], numbers: Sequence[int]) -> list[Piece]:
-    """The parts of which files consist, in their order, a large one of several."""
+def pieces_of(root: Path, files: Sequence[Inspected], numbers: Sequence[int], *, of_bytes: bool = False) -> list[Piece]:
+    """The parts of which files consist, in their order, a large one of several.
+
+    `of_bytes` says that the places in them are bytes.
+    """
     found = []
     for file, number in zip(files, numbers, strict=True):
         path = os.fsencode(root / file.mark.path)
         starts = [(0, 0), *file.breaks]
-        ends = [*(offset for offset, _ in file.breaks), None]
+        # Of a packed file its own end says where it ends.
+        whole = file.mark.size if of_bytes and not is_packed(file.mark.path) else None
+        ends = [*(offset for offset, _ in file.breaks), whole]
         found += [Piece(number, path, start, end, line) for (start, line), end in zip(starts, ends, strict=True)]
     return found
 
@@ -258,7 +313,7 @@ def pieces_of(root: Path, files: Sequence[Inspected], numbers: Sequence[int]) ->
 def read_pieces(pieces: Sequence[Piece], reading: Reading) -> Iterator[pa.RecordBatch]:
     """The records in parts of files, as LINES_SCHEMA has them.
 
-    A file that can no longer be read ends where it was read to: whoever counts finds that records are missing.
+    Raises OSError with ENDED where a file can no longer be read to the end that it had.
     """
     gathered: list[pa.RecordBatch] = []
     size = 0
@@ -275,8 +330,10 @@ def read_pieces(pieces: Sequence[Piece], reading: Reading) -> Iterator[pa.Record
                     if size >= BLOCK_BYTES // 4:
                         yield from _together(gathered)
                         gathered, size = [], 0
-        except DAMAGED:
-            continue
+                if isinstance(ranged, _Range) and ranged.left:
+                    raise EOFError("it is shorter than it was")
+        except DAMAGED as error:
+            raise OSError(f"{ENDED}{os.fsdecode(piece.path)}: {reason_of(error)}") from error
     yield from _together(gathered)
 
 
@@ -293,7 +350,7 @@ def _batches(part: _Lines | _Long, number: int, reading: Reading) -> Iterator[pa
     kept = part.filled(reading)
     if part.line < reading.skip:
         kept[: reading.skip - part.line] = False
-    lengths = np.diff(part.offsets)
+    lengths = part.lengths
     longest = reading.most_bytes
     if reading.format == "csv":
         longest = 0 if reading.columns else min(longest, reading.fields)
@@ -312,8 +369,7 @@ def _batches(part: _Lines | _Long, number: int, reading: Reading) -> Iterator[pa
         kept[place] = False
         yield _batch([text], number, [part.line + place + 1], verdict)
     records = np.arange(part.line + 1, part.line + part.count + 1, dtype=np.int64)
-    buffers = [None, pa.py_buffer(part.offsets.astype(np.int32)), pa.py_buffer(part.data)]
-    values = pa.Array.from_buffers(pa.binary(), part.count, buffers)
+    values = part.in_arrow()
     if not bool(np.all(kept)):
         values, records = values.filter(pa.array(kept)), records[kept]
     yield _batch(values, number, records, None)
@@ -380,12 +436,15 @@ def _split(data: bytes, line: int, end: int) -> _Lines:
     marked = data.startswith(BYTE_ORDER_MARK) or b"\n" + BYTE_ORDER_MARK in data
     if marked:
         data = data.removeprefix(BYTE_ORDER_MARK).replace(b"\n" + BYTE_ORDER_MARK, b"\n")
-    while b"\r\n" in data:
+    if b"\r\n" in data:
         data = data.replace(b"\r\n", b"\n")
+    if b"\r\n" in data:
+        # Not one by one: there may be a million of them.
+        data = b"\n".join([text.rstrip(b"\r") for text in data.split(b"\n")])
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
-    offsets = np.zeros(len(ends) + 1, np.int64)
-    offsets[1:] = ends - np.arange(len(ends))
-    return _Lines(data.replace(b"\n", b""), offsets, line, marked, end)
+    starts = np.zeros(len(ends), np.int64)
+    starts[1:] = ends[:-1] + 1
+    return _Lines(data, starts, ends, line, marked, end)
 
 
 # -- from files to bytes
@@ -484,9 +543,9 @@ class _Range:
 
     def __init__(self, file: BinaryIO, left: int) -> None:
         self._file = file
-        self._left = left
+        self.left = left
 
     def read(self, size: int) -> bytes:
-        block = self._file.read(min(size, self._left))
-        self._left -= len(block)
+        block = self._file.read(min(size, self.left))
+        self.left -= len(block)
         return block

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from freshline.declare.format import VALUE
 from freshline.declare.spec import SourceSpec
-from freshline.errors import FileChangedError, FilesMisreadError, SourceError, UndeclaredFieldsError
+from freshline.errors import FileChangedError, FilesMisreadError, FreshlineError, SourceError, UndeclaredFieldsError
 from freshline.plan.receipt import Receipt
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import FILE, RECORD
@@ -35,11 +36,13 @@ from freshline.sources.files.connector import Files
 from freshline.sources.files.contained import inspect_contained, read_contained, schema_of
 from freshline.sources.files.landing import Listing, find_unread, list_landing
 from freshline.sources.files.lines import (
+    ENDED,
     LINES_DDL,
     LINES_SCHEMA,
     NUMBER,
     PLACE,
     Inspected,
+    PassingError,
     Piece,
     Reading,
     inspect_files,
@@ -186,11 +189,18 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
 
     def _inspected(self, portion: FilesPortion, cancellation: Cancellation) -> FilesPortion:
         container, reading, check = self._container, self._reading, cancellation.check
-        if container is None:
-            files = tuple(inspect_files(self._folder, portion.marks, reading, check))
-        else:
-            inspect = inspect_apart if container.may_abort else inspect_contained
-            files = tuple(inspect(self._folder, portion.marks, container, reading, check))
+        try:
+            if container is None:
+                files = tuple(inspect_files(self._folder, portion.marks, reading, check))
+            else:
+                inspect = inspect_apart if container.may_abort else inspect_contained
+                files = tuple(inspect(self._folder, portion.marks, container, reading, check))
+        except PassingError as error:
+            raise SourceError(
+                f"the file cannot be read now ({error.reason}). Nothing was committed; it is tried again. Where the "
+                "disk has lost the file, take it out of the folder.",
+                where=error.path,
+            ) from error
         return replace(portion, inspected=files, small=sum(file.size for file in files) <= SMALL_BYTES)
 
     def read_certain(self, spark: SparkSession, portion: FilesPortion) -> Certain | None:
@@ -229,6 +239,9 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
     def confirm(self, portion: FilesPortion, found: Mapping[str, int] | None) -> None:
         if found is not None:
             check_read(self._counts(portion), found, self._folder, portion.inspected)
+
+    def explain(self, error: Exception, portion: FilesPortion) -> FreshlineError | None:
+        return _misread(error)
 
     def finish(self, spark: SparkSession) -> None:
         end_reading(spark)
@@ -395,7 +408,7 @@ def _lines(spark: SparkSession, root: Path, files: Sequence[Inspected], reading:
     """The records of files with their places: columns VALUE, FILE, RECORD, LINE, VERDICT."""
     # What tasks are sent holds the code itself: the machines of a cluster need pyarrow, and not freshline.
     cloudpickle.register_pickle_by_value(lines_module)  # type: ignore[no-untyped-call]
-    pieces = pieces_of(root, files, range(len(files)))
+    pieces = pieces_of(root, files, range(len(files)), of_bytes=True)
     weights = [
         (piece.end - piece.start) if piece.end is not None else max(1, files[piece.number].size - piece.start)
         for piece in pieces
@@ -426,6 +439,12 @@ def _contained(
     )
 
 
+def _misread(error: Exception) -> FilesMisreadError | None:
+    """What an error of reading files says of one that is not what it was; None of any other."""
+    found = re.search(f"{ENDED}(.*)", str(error))
+    return None if found is None else FilesMisreadError(CHANGED, found[1])
+
+
 def _file_name(files: Sequence[Inspected]) -> Column:
     """The name of the file with a number."""
     # One text with all names: thousands of literals would take Spark seconds to receive. A name has no NUL in it.
@@ -444,7 +463,11 @@ def _in_batches(
     """What `read` makes of files, here where they are small, else in tasks; `of` is the schema as Spark has it."""
     if sum(file.size for file in files) <= SMALL_BYTES:
         pieces = [piece for task in tasks_for(1) for piece in task]
-        return spark.createDataFrame(pa.Table.from_batches(read(pieces), schema))
+        try:
+            found = pa.Table.from_batches(read(pieces), schema)
+        except OSError as error:
+            raise _misread(error) or error from error
+        return spark.createDataFrame(found)
     tasks = tasks_for(spark.sparkContext.defaultParallelism)
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_in_tasks(tasks, read), of)
 

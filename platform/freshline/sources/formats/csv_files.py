@@ -30,7 +30,7 @@ _FIELDS = re.compile(_FIELD)
 
 @dataclass(frozen=True)
 class _Record:
-    """A record without what ended it; `line` are the lines before it, and `end` is the place behind it.
+    """A record without what ended it; `line` are the lines before it, `end` and `next_line` the place behind it.
 
     Of one that is too large only the beginning is there.
     """
@@ -38,6 +38,7 @@ class _Record:
     text: bytes
     line: int
     end: int
+    next_line: int
     is_large: bool = False
 
 
@@ -75,7 +76,7 @@ class QuotedRecords(Container):
             if record.text:
                 records, weight = records + 1, weight + len(record.text)
             if record.end - at >= PART_BYTES:
-                breaks.append((record.end, record.line + record.text.count(b"\n") + 1))
+                breaks.append((record.end, record.next_line))
                 at = record.end
         return Contents(records, weight, tuple(breaks), first)
 
@@ -130,7 +131,7 @@ class QuotedRecords(Container):
             while at < len(data) and (found := pattern.match(data, at)):
                 record = self._record(found[0], line, place + found.end() - at)
                 yield record
-                place, at, line = record.end, found.end(), line + found[0].count(b"\n")
+                place, at, line = record.end, found.end(), record.next_line
             rest = data[at:]
             if not block:
                 if rest:
@@ -149,14 +150,14 @@ class QuotedRecords(Container):
                         break
                     ended.go_on(block)
                 place += ended.length
-                yield _Record(beginning, line, place, is_large=True)
+                yield _Record(beginning, line, place, line + ended.lines, is_large=True)
                 line, rest = line + ended.lines, ended.rest or b""
 
     def _record(self, found: bytes, line: int, end: int) -> _Record:
         text = found.removesuffix(b"\n").removesuffix(b"\r")
         if len(text) > self.most_bytes:
-            return _Record(text[:CUT_BYTES], line, end, is_large=True)
-        return _Record(text, line, end)
+            return _Record(text[:CUT_BYTES], line, end, line + found.count(b"\n"), is_large=True)
+        return _Record(text, line, end, line + found.count(b"\n"))
 
 
 class _Ending:

@@ -46,9 +46,12 @@ _EXPONENT = r"^(-?)([0-9]{1,80})(?:\.([0-9]{1,80}))?[eE]([+-]?[0-9]{1,2})\z"
 NUMBER_TEXT = r"^-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\z"
 _CSV_NUMBER = r"^ *[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)? *\z"
 _CSV_NO_NUMBER = r"^(?:NaN|[+-]?Inf|[+-]?Infinity)\z"
-# Spark's parser of a text of JSON hands on a number that a STRING asks for by way of a DOUBLE. That is the same number
-# up to 15 digits and within a DOUBLE's range; records with others are looked at again.
-_LONG_NUMBER = r"[0-9.]{17}|[eE][+-]?[0-9]{3}"
+# Spark's parser of a text of JSON hands on a number with a point or an exponent, where a STRING is asked for, by way of
+# a DOUBLE. That is the same number up to 15 digits and within a DOUBLE's range. Others are looked for where a value of
+# JSON begins, so that few texts have any.
+_LONG_NUMBER = (
+    r"[:,\[][ \t\r\n]*+(-?(?=[0-9]++[.eE])(?:[0-9.]{17}|[0-9.]{16}(?=[eE])|[0-9.]++[eE][+-]?[0-9]{3})[0-9.eE+-]*+)"
+)
 # So it writes a number beyond the range.
 _INFINITIES = ('"Infinity"', '"-Infinity"')
 # What a backslash of JSON may begin, but for half of a character that has two escapes.
@@ -164,10 +167,12 @@ def is_in_doubt(value: Column, kind: DataType) -> Column | None:
 
 def is_whole(body: Column) -> Column:
     """Whether a text whose first value Spark could parse as an object has nothing behind it, blanks apart."""
-    text = F.btrim(body, F.lit(_BLANKS))
-    ends = F.startswith(text, F.lit("{")) & F.endswith(text, F.lit("}"))
-    # Splitting is the cheapest of Spark's ways to count a character.
-    flat = F.size(F.split(text, "}", -1)) == 2
+    is_trimmed = _is_in_braces(body)
+    # Trimming is dear, and hardly any record has something to trim.
+    text = F.when(is_trimmed, body).otherwise(F.btrim(body, F.lit(_BLANKS)))
+    ends = is_trimmed | _is_in_braces(text)
+    # The first closing brace is the last character.
+    flat = F.instr(text, "}") == F.length(text)
     # Braces outside of texts. What is escaped goes first, so that each quote that is left begins or ends a text; the
     # first value is whole, so they pair up as far as it goes.
     bare = F.regexp_replace(F.regexp_replace(text, F.lit(_ESCAPED_QUOTE), F.lit("")), F.lit(_TEXT), F.lit(""))
@@ -181,6 +186,10 @@ def is_whole(body: Column) -> Column:
         ),
     )
     return ends & F.when(flat, F.lit(True)).otherwise(depth == 0)
+
+
+def _is_in_braces(text: Column) -> Column:
+    return F.startswith(text, F.lit("{")) & F.endswith(text, F.lit("}"))
 
 
 def has_half_character(text: Column) -> Column:
@@ -255,8 +264,20 @@ def loses(kind: DataType, record: Record) -> bool:
 
 
 def _written(text: Column, raw: Column, name: str | None) -> Column:
-    """The text of a STRING as the record has it, where a number may be shortened; NULL where that is not known."""
-    shortened = (text < ":") & text.rlike("[.eEIN]") | F.startswith(text, F.lit("[")) | F.startswith(text, F.lit("{"))
+    """The text of a STRING as the record has it, where a number was shortened; NULL where that is not known."""
+    nested = F.startswith(text, F.lit("[")) | F.startswith(text, F.lit("{"))
+    numeric = (text < ":") & text.rlike("[.eEIN]")
+    # What the parser makes of the record's long numbers: no other text was shortened.
+    long = F.transform(
+        F.regexp_extract_all(raw, F.lit(_LONG_NUMBER), F.lit(1)), lambda found: found.try_cast("double").cast("string")
+    )
+    shortened = (
+        (nested | numeric)
+        & raw.rlike(_LONG_NUMBER)
+        & F.when(nested, F.exists(long, lambda one: F.contains(text, one))).otherwise(
+            F.array_contains(long, F.btrim(text, F.lit('"')))
+        )
+    )
     # A text stands in the record in quotes, but for what is escaped in it.
     found = F.when(F.contains(raw, F.concat(F.lit('"'), text, F.lit('"'))), text)
     if name is not None:
@@ -269,7 +290,7 @@ def _written(text: Column, raw: Column, name: str | None) -> Column:
             .when(only.rlike('^"?-?[0-9]'), F.btrim(only, F.lit('"')))
             .when(only.isNull(), found)
         )
-    return F.when(shortened & raw.rlike(_LONG_NUMBER), found).otherwise(text)
+    return F.when(shortened, found).otherwise(text)
 
 
 def _escaped_or_not(name: str) -> str:

@@ -237,7 +237,10 @@ class KafkaReader(Reader[KafkaInspection, KafkaPortion]):
         brokers = self._brokers()
         tail = split_topic(start, end, position, earliest=self._earliest(brokers, end.topic_id), where=self.where)
         logged = [
-            (F.col(PARTITION) == partition) & (F.col(RECORD) < offset)
+            # Records from before may be in a later batch too: those that were tried again.
+            (F.col(PARTITION) == partition)
+            & (F.col(RECORD) >= start.offsets.get(partition, 0))
+            & (F.col(RECORD) < offset)
             for partition, offset in tail.logged.items()
             if offset > start.offsets.get(partition, 0)
         ]
