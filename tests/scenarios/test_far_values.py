@@ -74,7 +74,7 @@ def test_a_key_of_a_far_day_that_is_there_twice_is_told(lab):
 
 def test_a_sum_that_is_too_large_stays_unknown_where_spark_does_not_raise(lab):
     with lab.runtime.sessions.take() as session:
-        session.conf.set("spark.sql.ansi.enabled", "false")
+        session.conf.set("spark.sql.ansi.enabled", "False")
     lab.source("s", "id INT, g INT, x DECIMAL(38,0)")
     lab.sql(f"INSERT INTO s VALUES (1, 1, 9{'0' * 37}), (2, 1, 9{'0' * 37}), (3, 2, 1)")
     lab.declare(
@@ -119,3 +119,20 @@ def test_what_is_left_of_changes_with_maps_is_an_error_that_says_so(lab):
 
     with pytest.raises(Exception, match=r"values of x map<string,int> cannot be compared"):
         query(lab.runtime, "SELECT * FROM read_net_changes('t', 'calm')")
+
+
+def test_names_of_fields_are_no_types(lab):
+    lab.source("s", "id INT, x STRUCT<variant_id: STRING, geometry: INT>")
+    lab.sql("INSERT INTO s VALUES (1, struct('a', 1)), (2, struct('b', 2))")
+    lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (id)) {HOURLY} AS SELECT id, x FROM s")
+    lab.refresh("t")
+    lab.create_savepoint("calm")
+    lab.sql("UPDATE s SET x = named_struct('variant_id', 'c', 'geometry', 2) WHERE id = 2")
+    assert lab.refresh("t").strategy == "keys"
+    lab.sql("UPDATE s SET x = named_struct('variant_id', 'a', 'geometry', 3) WHERE id = 1")
+    lab.sql("UPDATE s SET x = named_struct('variant_id', 'a', 'geometry', 1) WHERE id = 1")
+    assert lab.refresh("t").error is None
+
+    found = query(lab.runtime, "SELECT x.variant_id AS v, _change_type AS c FROM read_net_changes('t', 'calm')")
+
+    assert sorted(found.rows) == ['{"v":"b","c":"delete"}', '{"v":"c","c":"insert"}']

@@ -291,18 +291,20 @@ def test_an_error_that_is_not_of_the_file_commits_nothing_and_the_file_is_read_l
 
 
 @pytest.mark.slow
-def test_a_file_that_is_cut_behind_the_plan_of_a_union_read_fails_the_query(lab, monkeypatch):
-    folder = lab.files("ev", "id STRING, note STRING", format="csv")
+@pytest.mark.parametrize("more", [{}, {"multi_line": "true"}], ids=["lines", "records over lines"])
+def test_a_file_that_is_cut_behind_the_plan_of_a_union_read_fails_the_query(lab, monkeypatch, more):
+    folder = lab.files("ev", "id STRING, note STRING", format="csv", **more)
     lab.land("ev", "first.csv", "id,note\n0,a\n")
     assert lab.refresh("ev").rows_out == 1
     # Too much for the engine's own process, so that each query reads it again.
-    lab.land("ev", "large.csv", "id,note\n" + "".join(f"{number},{'x' * 100}\n" for number in range(60_000)))
+    lab.land("ev", "large.csv", "id,note\n" + "".join(f"{number:05},{'x' * 93}\n" for number in range(60_000)))
     confirm = files_reader.FilesReader.confirm
 
     def then_cut(reader, portion, found):
         confirm(reader, portion, found)
         with (folder / "large.csv").open("r+b") as file:
-            file.truncate(5_000_000)
+            # Between two records.
+            file.truncate(8 + 100 * 50_000)
 
     assert len(lab.union("ev")[0]) == 60_001
     monkeypatch.setattr(files_reader.FilesReader, "confirm", then_cut)

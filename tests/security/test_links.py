@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from freshline.engine.session_folders import SessionFolders, write_private
 from freshline.sources.files.contained import inspect_contained, read_contained
 from freshline.sources.files.landing import list_landing
-from freshline.sources.files.lines import Reading, inspect_files, pieces_of, read_pieces
+from freshline.sources.files.lines import ENDED, Reading, inspect_files, pieces_of, read_pieces
 from freshline.sources.files.position import FileMark
 from freshline.sources.formats.text_files import WholeFile
 
@@ -51,12 +52,22 @@ def read(landing: Path, marks: tuple[FileMark, ...], between: Callable[[], None]
     found = tuple(inspect_files(landing, marks, how))
     contained = tuple(inspect_contained(landing, marks, whole, how))
     between()
-    batches = [
-        *read_pieces(pieces_of(landing, found, range(len(found))), how),
-        *read_contained(pieces_of(landing, contained, range(len(contained))), whole, how),
-    ]
+    batches: list[pa.RecordBatch] = []
+    for piece in pieces_of(landing, found, range(len(found))):
+        batches += until_it_ends(read_pieces([piece], how))
+    for piece in pieces_of(landing, contained, range(len(contained))):
+        batches += until_it_ends(read_contained([piece], whole, how))
     values = (value.as_py() for batch in batches for column in batch.columns for value in column)
     return b"".join(value for value in values if isinstance(value, bytes))
+
+
+def until_it_ends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What is read before a file that is not what it was ends the task."""
+    try:
+        yield from batches
+    except OSError as error:
+        if not str(error).startswith(ENDED):
+            raise
 
 
 def nothing() -> None:

@@ -28,8 +28,9 @@ from freshline.errors import PromiseBrokenError, QueryError
 from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned, read_whole
-from freshline.refresh.keys import Keys, is_compared, keys_of
+from freshline.refresh.keys import Keys, keys_of
 from freshline.refresh.literal import collect_for_message, quoted
+from freshline.refresh.netting import is_compared
 
 # How many rows of a broken promise are shown.
 SAMPLES = 3

@@ -166,7 +166,7 @@ def _may_forget(spark: SparkSession, algebra: Algebra, stored: Mapping[str, Data
     """Whether a sum may be NULL for being too large, where Spark does not raise: nothing tells what it was."""
     sums = [stored[one.column] for one in algebra.aggregates if one.kind is AggregateKind.SUM]
     large = any(isinstance(kind, DecimalType) and kind.precision == 38 for kind in sums)
-    return large and spark.conf.get("spark.sql.ansi.enabled") == "false"
+    return large and (spark.conf.get("spark.sql.ansi.enabled") or "").strip().lower() == "false"
 
 
 def _is_exact(aggregate: Aggregate, rows: StructType, stored: DataType) -> bool:

@@ -47,7 +47,7 @@ from freshline.query.tree import Reading, view_of
 from freshline.refresh.arrow_rows import ArrowRows, are_served, in_spark, take
 from freshline.refresh.literal import EPOCH, for_literal, from_spark, partition_predicate, quoted, sql_literal
 from freshline.refresh.materialize import FEW_ROWS, LIKELY_MANY, materialize_once
-from freshline.refresh.netting import NOT_COMPARED, net
+from freshline.refresh.netting import is_compared, net
 from freshline.refresh.read_only import read_only
 from freshline.refresh.searches import Searches
 from freshline.refresh.stretches import near_values, time_condition
@@ -167,11 +167,6 @@ def _on(keys: DataFrame, columns: Sequence[str]) -> tuple[DataFrame, list[Column
 def _with_keys(rows: DataFrame, keys: DataFrame, columns: Sequence[str], count: int) -> DataFrame:
     named, condition = _on(keys, columns)
     return rows.join(F.broadcast(named) if count <= BROADCAST_KEYS else named, condition, "left_semi")
-
-
-def is_compared(kind: DataType) -> bool:
-    """Whether Spark compares values of a type, and so can group and join by them."""
-    return not any(part in kind.simpleString() for part in NOT_COMPARED)
 
 
 def is_broken_plan(error: Py4JJavaError) -> bool:

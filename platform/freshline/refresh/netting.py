@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, GeographyType, GeometryType, MapType, StructType, VariantType
 
 from freshline.query.rules.algebra import SIGN
 from freshline.refresh.literal import quoted
@@ -14,8 +15,6 @@ _NET = "_freshline_net"
 # Values of these types that Spark takes for equal may differ: zeros of either sign, and texts of a collation that
 # differ in letter case. What is made of them is not the same.
 LOOSELY_EQUAL = ("double", "float", "collate")
-# Types whose values cannot be compared, alone or inside of others.
-NOT_COMPARED = ("map<", "variant", "geometry", "geography")
 
 
 def net(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -40,21 +39,32 @@ def _named(columns: Sequence[str]) -> list[Column]:
     return [F.col(quoted(column)) for column in columns]
 
 
+def is_compared(kind: DataType) -> bool:
+    """Whether Spark compares the values of a type, alone or inside of others."""
+    match kind:
+        case StructType():
+            return all(is_compared(field.dataType) for field in kind.fields)
+        case ArrayType():
+            return is_compared(kind.elementType)
+        case _:
+            return not isinstance(kind, MapType | VariantType | GeometryType | GeographyType)
+
+
 def not_compared(rows: DataFrame, columns: Sequence[str]) -> str | None:
     """The first of the columns whose values cannot be compared, with its type; None where there is none."""
     for field in rows.schema.fields:
-        kind = field.dataType.simpleString()
-        if field.name in columns and any(part in kind for part in NOT_COMPARED):
-            return f"{field.name} {kind}"
+        if field.name in columns and not is_compared(field.dataType):
+            return f"{field.name} {field.dataType.simpleString()}"
     return None
 
 
 def _counted(rows: DataFrame, columns: Sequence[str]) -> DataFrame | None:
     """The rows with _NET, their SIGN added up, where that is not nothing; None where values cannot be compared."""
-    kinds = {field.name.lower(): field.dataType.simpleString() for field in rows.schema.fields}
-    if any(part in kinds[column.lower()] for column in columns for part in NOT_COMPARED):
+    types = {field.name.lower(): field.dataType for field in rows.schema.fields}
+    if not all(is_compared(types[column.lower()]) for column in columns):
         return None
-    loose = [column for column in columns if any(part in kinds[column.lower()] for part in LOOSELY_EQUAL)]
+    kinds = {column: types[column.lower()].simpleString() for column in columns}
+    loose = [column for column in columns if any(part in kinds[column] for part in LOOSELY_EQUAL)]
     texts = [
         F.col(quoted(column)).cast("string").alias(f"_freshline_text{number}") for number, column in enumerate(loose)
     ]

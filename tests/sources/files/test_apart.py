@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import pytest
 from freshline.errors import CancelledError, SourceError
 from freshline.sources.files.apart import inspect_apart
 from freshline.sources.files.contained import inspect_contained
-from freshline.sources.files.lines import Reading
+from freshline.sources.files.lines import PassingError, Reading
 from freshline.sources.files.position import FileMark
 from freshline.sources.formats.container import Container, Contents
 from freshline.sources.formats.fit import Wanted
@@ -124,3 +125,18 @@ def test_a_refresh_that_is_cancelled_ends_the_process(tmp_path):
 
     assert calls[-1]
     assert not any(child.is_running() for child in calls[-1])
+
+
+@dataclass(frozen=True)
+class OfAFailingDisk(Ending):
+    """A container of files that a disk does not give."""
+
+    def inspect(self, file, size, check):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_an_error_of_the_disk_comes_from_the_process_as_such(tmp_path):
+    with pytest.raises(PassingError) as raised:
+        inspect_apart(tmp_path, marks(tmp_path, a=b"a"), OfAFailingDisk(), reading(tmp_path))
+
+    assert (raised.value.path, raised.value.reason) == (str(tmp_path / "a"), os.strerror(errno.EIO))

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
+import io
 import os
 
 import pyarrow as pa
 import pytest
 
+from freshline.sources.files import contained
 from freshline.sources.files.contained import inspect_contained, read_contained, schema_of
-from freshline.sources.files.lines import ENDED, Piece, Reading, pieces_of
+from freshline.sources.files.lines import ENDED, PassingError, Piece, Reading, pieces_of
 from freshline.sources.files.position import FileMark
 from freshline.sources.formats import avro_files
 from freshline.sources.formats.avro_files import AvroRecords
 from freshline.sources.formats.csv_files import QuotedRecords
 from freshline.sources.formats.fit import Wanted
+from freshline.sources.formats.orc_files import OrcRows
 from freshline.sources.formats.parquet_files import ParquetRows
 from freshline.sources.formats.text_files import WholeFile
 from freshline.sources.formats.xml_files import Elements
-from tests.typed_rows import avro_file, avro_record, parquet_file
+from tests.typed_rows import avro_file, avro_record, orc_file, parquet_file
 
 WANTED = Wanted(pa.schema([("id", pa.int64())]), 1_000)
 
@@ -86,7 +90,7 @@ def test_a_link_a_file_that_is_gone_and_one_that_changed_are_not_read(tmp_path):
     file.unlink()
     (gone,) = inspect_contained(tmp_path, [mark], container, reading(file))
     assert (gone.error, gone.changed) == (None, True)
-    with pytest.raises(OSError, match=f"{ENDED}.*: No such file or directory"):
+    with pytest.raises(OSError, match=rf"{ENDED} \(No such file or directory\) of "):
         read(file, container, [Piece(0, os.fsencode(file))])
 
 
@@ -108,3 +112,43 @@ def test_only_texts_are_unpacked_by_the_ending_of_the_name(tmp_path):
     assert row["value"] == b"text"
     assert "are not unpacked" in inspected(tmp_path / "a.zip", WholeFile(100)).reason
     assert inspected(tmp_path / "a.gz", ParquetRows(WANTED)).error == "NOT_PARQUET"
+
+
+class Failing(io.BufferedReader):
+    """A file of a disk that fails after so many reads."""
+
+    def __init__(self, path, good):
+        super().__init__(io.FileIO(os.fsdecode(path)))
+        self.good = good
+
+    def read(self, *size):
+        self.good -= 1
+        if self.good < 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().read(*size)
+
+
+@pytest.mark.parametrize(
+    ("container", "content"),
+    [
+        (ParquetRows(WANTED), parquet_file(pa.table({"id": [1, 2, 3]}))),
+        (OrcRows(WANTED), orc_file(pa.table({"id": [1, 2, 3]}))),
+        (AvroRecords(WANTED), avro_file(avro_record(id="long"), [{"id": 1}])),
+        (QuotedRecords(100, 9), b"id\n1\n"),
+        (Elements(WANTED, "row"), b"<a><row><id>1</id></row></a>"),
+    ],
+    ids=["parquet", "orc", "avro", "csv", "xml"],
+)
+def test_a_disk_that_fails_at_any_read_is_never_the_fault_of_the_file(tmp_path, monkeypatch, container, content):
+    file = tmp_path / "a"
+    file.write_bytes(content)
+    assert inspected(file, container).error is None
+    stopped: list[PassingError] = []
+    for good in range(20):
+        monkeypatch.setattr(contained, "open_file", lambda path, _, good=good: Failing(path, good))
+        try:
+            assert inspected(file, container).error is None
+        except PassingError as error:
+            stopped.append(error)
+    assert 0 < len(stopped) < 20
+    assert {(error.path, error.reason) for error in stopped} == {(str(file), os.strerror(errno.EIO))}

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from freshline.errors import SourceError
 from freshline.sources.files.contained import inspect_contained
-from freshline.sources.files.lines import Inspected, Reading
+from freshline.sources.files.lines import Inspected, PassingError, Reading
 from freshline.sources.files.position import FileMark
 from freshline.sources.formats.container import Container
 
@@ -43,7 +43,7 @@ def inspect_apart(
 ) -> list[Inspected]:
     """As `inspect_contained`. A file that ends the process is `UNREADABLE`; the others are inspected by the next one.
 
-    Raises SourceError where the process ends otherwise.
+    Raises SourceError where the process ends otherwise, and PassingError as `inspect_contained`.
     """
     found: list[Inspected] = []
     while len(found) < len(marks):
@@ -122,6 +122,8 @@ def _as_json(found: Inspected) -> bytes:
 
 def _from_json(line: bytes, mark: FileMark) -> Inspected:
     value = json.loads(line)
+    if "passing" in value:
+        raise PassingError(*value["passing"])
     found = Inspected(mark, **{**value, "breaks": (), "fields": (), "first": None})
     return replace(
         found,
@@ -137,8 +139,12 @@ def main(asked: IO[bytes], told: IO[bytes]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     root, marks, container, reading = pickle.load(asked)
     for mark in marks:
-        (found,) = inspect_contained(root, (mark,), container, reading)
-        told.write(_as_json(found) + b"\n")
+        try:
+            (found,) = inspect_contained(root, (mark,), container, reading)
+            answer = _as_json(found)
+        except PassingError as error:
+            answer = json.dumps({"passing": [error.path, error.reason]}).encode()
+        told.write(answer + b"\n")
         told.flush()
 
 

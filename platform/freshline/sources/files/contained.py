@@ -10,23 +10,23 @@ import lzma
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from freshline.sources.files.lines import (
     DAMAGED,
-    ENDED,
     NUMBER,
     PACKED,
     Inspected,
     Piece,
     Reading,
     changed_or_empty,
+    ended,
     ending_of,
     not_unpacked,
     open_file,
-    reason_of,
+    require_whole,
     unpacked,
     unread,
 )
@@ -55,12 +55,14 @@ def _inspect(
     check()
     if container.is_unpacked and (packing := not_unpacked(mark)) is not None:
         return packing
+    watched: _Watched | None = None
     try:
         with open_file(path, reading) as file:
             if (other := changed_or_empty(file, mark)) is not None:
                 return other
             packed = ending_of(mark.path, PACKED) if container.is_unpacked else None
-            source: Any = unpacked(file, packed)
+            watched = _Watched(file)
+            source: Any = unpacked(watched, packed)
             if packed:
                 source = _Begun(source)
                 if source.is_empty:
@@ -69,9 +71,34 @@ def _inspect(
     except NoContainer as error:
         return Inspected(mark, error.code, error.reason)
     except BROKEN as error:
-        return unread(mark, path, error)
+        return unread(mark, path, error if watched is None or watched.failed is None else watched.failed)
     breaks = () if packed else found.breaks
     return Inspected(mark, lines=found.records, first=found.first, size=found.size, breaks=breaks, fields=found.fields)
+
+
+class _Watched:
+    """A file that remembers why it could not be read: not every reader of a format says what it was told."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.failed: OSError | None = None
+
+    def read(self, *size: int) -> bytes:
+        try:
+            return self._file.read(*size)
+        except OSError as error:
+            self.failed = error
+            raise
+
+    def seek(self, *place: int) -> int:
+        try:
+            return self._file.seek(*place)
+        except OSError as error:
+            self.failed = error
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 class _Begun:
@@ -102,10 +129,11 @@ def read_contained(pieces: Sequence[Piece], container: Container, reading: Readi
     for piece in pieces:
         try:
             with open_file(piece.path, reading) as file:
+                require_whole(file, piece)
                 packed = ending_of(os.fsdecode(piece.path), PACKED) if container.is_unpacked else None
                 source: Any = unpacked(file, packed)
                 for batch in container.read(source, piece.start, piece.end, piece.line):
                     number = pa.array([piece.number] * batch.num_rows, pa.int32())
                     yield pa.RecordBatch.from_arrays([*batch.columns, number], schema=schema)
         except MISREAD as error:
-            raise OSError(f"{ENDED}{os.fsdecode(piece.path)}: {reason_of(error)}") from error
+            raise ended(piece, error) from error

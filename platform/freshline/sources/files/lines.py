@@ -58,8 +58,8 @@ _PASSING = frozenset(
         "ENETRESET ENETUNREACH ENFILE ENOBUFS ENOLINK ENOMEM ENOTCONN EPIPE EREMOTEIO ESHUTDOWN ESTALE ETIMEDOUT"
     ).split()
 )
-# The text of the error of a task that could not read a file to its end, before the file's path.
-ENDED = "freshline read less than it had found of "
+# So the error of a task begins that could not read a file to its end, before the reason and the path.
+ENDED = "freshline read less than it had found"
 # How texts begin that are not UTF-8, by whoever marks them.
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _FIELD = re.compile(rb'(?:^|,)("[^"]*(?:""[^"]*)*"(?=,|$)|[^",][^,]*|)')
@@ -112,13 +112,17 @@ class Inspected:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a file that begins and ends between lines; `number` is the file's, `line` the lines before the part."""
+    """A part of a file that begins and ends between lines; `number` is the file's, `line` the lines before the part.
+
+    `size` are the bytes that the file had when it was inspected, where they are known.
+    """
 
     number: int
     path: bytes
     start: int = 0
     end: int | None = None
     line: int = 0
+    size: int | None = None
 
 
 class PassingError(Exception):
@@ -306,7 +310,10 @@ def pieces_of(root: Path, files: Sequence[Inspected], numbers: Sequence[int], *,
         # Of a packed file its own end says where it ends.
         whole = file.mark.size if of_bytes and not is_packed(file.mark.path) else None
         ends = [*(offset for offset, _ in file.breaks), whole]
-        found += [Piece(number, path, start, end, line) for (start, line), end in zip(starts, ends, strict=True)]
+        found += [
+            Piece(number, path, start, end, line, file.mark.size)
+            for (start, line), end in zip(starts, ends, strict=True)
+        ]
     return found
 
 
@@ -320,6 +327,7 @@ def read_pieces(pieces: Sequence[Piece], reading: Reading) -> Iterator[pa.Record
     for piece in pieces:
         try:
             with open_file(piece.path, reading) as file:
+                require_whole(file, piece)
                 file.seek(piece.start)
                 ranged = file if piece.end is None else _Range(file, piece.end - piece.start)
                 source = unpacked(ranged, ending_of(os.fsdecode(piece.path), PACKED))
@@ -333,8 +341,19 @@ def read_pieces(pieces: Sequence[Piece], reading: Reading) -> Iterator[pa.Record
                 if isinstance(ranged, _Range) and ranged.left:
                     raise EOFError("it is shorter than it was")
         except DAMAGED as error:
-            raise OSError(f"{ENDED}{os.fsdecode(piece.path)}: {reason_of(error)}") from error
+            raise ended(piece, error) from error
     yield from _together(gathered)
+
+
+def require_whole(file: BinaryIO, piece: Piece) -> None:
+    """Raises EOFError where the file of a part is shorter than it was."""
+    if piece.size is not None and os.fstat(file.fileno()).st_size < piece.size:
+        raise EOFError("it is shorter than it was")
+
+
+def ended(piece: Piece, error: Exception) -> OSError:
+    """The error of a task that could not read a part of a file to its end."""
+    return OSError(f"{ENDED} ({reason_of(error)}) of {os.fsdecode(piece.path)}")
 
 
 def _together(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:

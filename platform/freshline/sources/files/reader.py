@@ -441,8 +441,8 @@ def _contained(
 
 def _misread(error: Exception) -> FilesMisreadError | None:
     """What an error of reading files says of one that is not what it was; None of any other."""
-    found = re.search(f"{ENDED}(.*)", str(error))
-    return None if found is None else FilesMisreadError(CHANGED, found[1])
+    found = re.search(rf"{ENDED} \((.*)\) of (.*)", str(error))
+    return None if found is None else FilesMisreadError(f"the file could not be read once more ({found[1]}).", found[2])
 
 
 def _file_name(files: Sequence[Inspected]) -> Column:
@@ -466,7 +466,10 @@ def _in_batches(
         try:
             found = pa.Table.from_batches(read(pieces), schema)
         except OSError as error:
-            raise _misread(error) or error from error
+            misread = _misread(error)
+            if misread is None:
+                raise
+            raise misread from error
         return spark.createDataFrame(found)
     tasks = tasks_for(spark.sparkContext.defaultParallelism)
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_in_tasks(tasks, read), of)
