@@ -5,7 +5,9 @@ end-to-end tests of RisingWave (`e2e_test/streaming`, Apache-2.0), which keeps a
 becomes a source, each view a table; what Spark has no word for is told and does not count. Nothing is computed: the
 strategies are those of `freshline explain`.
 
-    python platform/benchmarks/falls.py FOLDER [--dialect risingwave] [--show]
+    python platform/benchmarks/falls.py FOLDER [--tables FILE..] [--dialect risingwave] [--show]
+
+Each file is judged for itself, with the tables of the files in `--tables`.
 """
 
 from __future__ import annotations
@@ -80,14 +82,15 @@ def declared(create: exp.Create) -> tuple[str, str] | None:
     )
 
 
-def judge(file: Path, dialect: str) -> tuple[list[View], list[str]]:
-    """The views of a file, and what could not be declared, with its reason."""
+def judge(file: Path, dialect: str, tables: Sequence[Path] = ()) -> tuple[list[View], list[str]]:
+    """The views of a file, and what could not be declared, with its reason; `tables` are files with more tables."""
     with tempfile.TemporaryDirectory() as folder:
         assets = Path(folder) / "assets"
         assets.mkdir()
         (Path(folder) / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
         views, left = [], []
-        for create in statements(file.read_text(encoding="utf-8"), dialect):
+        every = "\n".join(each.read_text(encoding="utf-8") for each in (*tables, file))
+        for create in statements(every, dialect):
             made = None if isinstance(create, str) else declared(create)
             if isinstance(create, str) or made is None:
                 left.append(f"{' '.join(str(create).split())[:60]}: not understood")
@@ -120,6 +123,7 @@ def _reason(explained: object) -> str | None:
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--tables", type=Path, nargs="*", default=[], help="files with tables that others read")
     parser.add_argument("--dialect", default="risingwave")
     parser.add_argument("--show", action="store_true", help="also show each view that falls, and what was left out")
     given = parser.parse_args(arguments)
@@ -127,7 +131,7 @@ def main(arguments: Sequence[str]) -> None:
     left: list[str] = []
     for file in sorted(given.folder.rglob("*")):
         if file.suffix in _ENDINGS:
-            of_file, others = judge(file, given.dialect)
+            of_file, others = judge(file, given.dialect, given.tables)
             views, left = views + of_file, left + [f"{file.name} {text}" for text in others]
     falls = [view for view in views if view.reason is not None]
     share = 1 - len(falls) / max(1, len(views))
