@@ -169,7 +169,7 @@ def test_a_file_that_ends_early_or_is_gone_when_it_is_read_is_an_error(tmp_path)
     file = tmp_path / "a"
     file.write_bytes(b"1\n2\n3\n")
     (found,) = inspect_files(tmp_path, [mark(file)], JSON)
-    pieces = pieces_of(tmp_path, [found], [0], of_bytes=True)
+    pieces = pieces_of(tmp_path, [found], [0])
     assert sum(batch.num_rows for batch in read_pieces(pieces, JSON)) == found.lines == 3
     file.write_bytes(b"1\n")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import lzma
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -84,15 +85,17 @@ class _Watched:
         self.failed: OSError | None = None
 
     def read(self, *size: int) -> bytes:
-        try:
+        with self._watching():
             return self._file.read(*size)
-        except OSError as error:
-            self.failed = error
-            raise
 
     def seek(self, *place: int) -> int:
-        try:
+        with self._watching():
             return self._file.seek(*place)
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             self.failed = error
             raise

@@ -298,18 +298,13 @@ def is_packed(name: str) -> bool:
     return ending_of(name, (*PACKED, *NOT_UNPACKED)) is not None
 
 
-def pieces_of(root: Path, files: Sequence[Inspected], numbers: Sequence[int], *, of_bytes: bool = False) -> list[Piece]:
-    """The parts of which files consist, in their order, a large one of several.
-
-    `of_bytes` says that the places in them are bytes.
-    """
+def pieces_of(root: Path, files: Sequence[Inspected], numbers: Sequence[int]) -> list[Piece]:
+    """The parts of which files consist, in their order, a large one of several."""
     found = []
     for file, number in zip(files, numbers, strict=True):
         path = os.fsencode(root / file.mark.path)
         starts = [(0, 0), *file.breaks]
-        # Of a packed file its own end says where it ends.
-        whole = file.mark.size if of_bytes and not is_packed(file.mark.path) else None
-        ends = [*(offset for offset, _ in file.breaks), whole]
+        ends = [*(offset for offset, _ in file.breaks), None]
         found += [
             Piece(number, path, start, end, line, file.mark.size)
             for (start, line), end in zip(starts, ends, strict=True)
@@ -329,8 +324,11 @@ def read_pieces(pieces: Sequence[Piece], reading: Reading) -> Iterator[pa.Record
             with open_file(piece.path, reading) as file:
                 require_whole(file, piece)
                 file.seek(piece.start)
-                ranged = file if piece.end is None else _Range(file, piece.end - piece.start)
-                source = unpacked(ranged, ending_of(os.fsdecode(piece.path), PACKED))
+                packed = ending_of(os.fsdecode(piece.path), PACKED)
+                # Of a packed file its own end says where it ends.
+                end = piece.size if piece.end is None and packed is None else piece.end
+                ranged = file if end is None else _Range(file, end - piece.start)
+                source = unpacked(ranged, packed)
                 for part in _parts(source, reading.most_bytes, piece.line):
                     for batch in _batches(part, piece.number, reading):
                         gathered.append(batch)

@@ -408,7 +408,7 @@ def _lines(spark: SparkSession, root: Path, files: Sequence[Inspected], reading:
     """The records of files with their places: columns VALUE, FILE, RECORD, LINE, VERDICT."""
     # What tasks are sent holds the code itself: the machines of a cluster need pyarrow, and not freshline.
     cloudpickle.register_pickle_by_value(lines_module)  # type: ignore[no-untyped-call]
-    pieces = pieces_of(root, files, range(len(files)), of_bytes=True)
+    pieces = pieces_of(root, files, range(len(files)))
     weights = [
         (piece.end - piece.start) if piece.end is not None else max(1, files[piece.number].size - piece.start)
         for piece in pieces
