@@ -366,8 +366,8 @@ HOLES: tuple[Planted, ...] = (
     ),
     _hole(
         "a container through a link", "sources/files/contained.py",
-        "            with open_file(piece.path, reading) as file:\n                packed = ending_of(os.fsdecode(",
-        '            with open(piece.path, "rb") as file:\n                packed = ending_of(os.fsdecode(',
+        "            with open_file(piece.path, reading) as file:\n                require_whole(",
+        '            with open(piece.path, "rb") as file:\n                require_whole(',
         "a folder that was replaced by a link is read by the formats of whole files", "tests/security/test_links.py",
     ),
     _hole(
