@@ -105,7 +105,7 @@ test: lint types
 endif
 
 test-fast: $(SETUP)
-	$(BIN)/pytest -n 2 --dist loadfile -m "not spark and not slow and not long" $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile -m "not spark and not slow and not seconds and not long" $(ARGS)
 
 test-long: $(SETUP)
 	$(BIN)/pytest -m long $(ARGS)

@@ -57,6 +57,7 @@ def test_every_folder_of_the_library_has_a_place_in_the_order():
     assert set(SENTENCE) <= folders
 
 
+@pytest.mark.seconds
 def test_a_folder_imports_from_those_before_it_only():
     allowed_in = {folder: {*ANYWHERE, *SENTENCE[: place + 1]} for place, folder in enumerate(SENTENCE)} | {
         "errors": {"errors"},
@@ -89,6 +90,7 @@ def test_no_module_is_a_drawer():
     assert not [file for file in LIBRARY.rglob("*.py") if file.stem in drawers]
 
 
+@pytest.mark.seconds
 def test_no_text_is_cut_by_splitlines():
     """`splitlines` also cuts at U+2028, U+2029, U+0085, 0B, 0C, 1C, 1D and 1E, which stand in values and names."""
     wrong = [
@@ -101,6 +103,7 @@ def test_no_text_is_cut_by_splitlines():
     assert wrong == [], "cut at the line feed: text.split('\\n')"
 
 
+@pytest.mark.seconds
 def test_private_modules_of_dagster_are_imported_in_one_place():
     """Each with its reason: the list is what an upgrade of Dagster has to go through."""
     place = LIBRARY / "dagster" / "internals.py"
@@ -146,6 +149,7 @@ RULES = (
 )
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "files",
     ["declare/**/*.py", "query/**/*.py", "plan/**/*.py", *RULES, "manage/**/*.py", "cli/**/*.py", *LIGHT_SOURCES],

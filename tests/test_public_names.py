@@ -51,6 +51,7 @@ def test_functions_return_values_and_not_dictionaries():
     assert {name: returned for name, returned in functions.items() if "dict" in returned.lower()} == {}
 
 
+@pytest.mark.seconds
 def test_what_dg_loads_of_the_door_is_not_spark():
     """Each code server that loads components asks for every name that `dir` returns."""
     code = (

@@ -30,6 +30,8 @@ from benchmarks.tpch_tables.data import generate
 from benchmarks.tpch_tables.declarations import sources_of
 from benchmarks.tpch_tables.shapes import Altered, Shape, shape_named
 
+pytestmark = pytest.mark.seconds
+
 SIZES = Sizes(events=2000, customers=200, new_events=1000, new_changes=200)
 
 PREIMAGE, POSTIMAGE = "update_preimage", "update_postimage"

@@ -15,6 +15,8 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
 from freshline.declare.project_settings import read_settings
 
+pytestmark = pytest.mark.seconds
+
 DECLARATIONS = {
     "o": "CREATE SOURCE o (id INT, k INT) WITH ('connector' = 'files', 'path' = 'landing/o', 'format' = 'json')",
     "c": "CREATE SOURCE c (id INT, name STRING) WITH ('connector' = 'files', 'path' = 'landing/c', 'format' = 'json')",

@@ -75,6 +75,7 @@ def test_another_process_is_a_mistake_that_names_those_there_are(logs, capsys):
     assert ", ".join(FILES) in capsys.readouterr().err
 
 
+@pytest.mark.seconds
 def test_following_goes_on_over_a_log_that_was_moved_away(logs):
     file = logs / "watch.log"
     file.write_text("first\n")

@@ -159,6 +159,7 @@ def test_help_imports_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.seconds
 def test_plan_of_a_new_project_imports_nothing_heavy(tmp_path: Path) -> None:
     run(["init", str(tmp_path)])
     code = (
@@ -176,6 +177,7 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("freshline ")
 
 
+@pytest.mark.seconds
 def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
     run(["init", str(tmp_path)])
     command = f"{sys.executable} -m freshline.cli.main plan --project {tmp_path} --json | head -c 1"

@@ -190,6 +190,7 @@ def test_a_source_may_be_written_before_and_after_the_table_that_reads_it(shop: 
     assert run(["plan"]) == 0
 
 
+@pytest.mark.seconds
 def test_nothing_heavy_is_imported(shop: Path) -> None:
     code = (
         "import sys\nfrom freshline.cli.main import run\n"

@@ -31,6 +31,7 @@ def begin(code: str, tmp_path: Path, mark: str) -> tuple[subprocess.Popen[bytes]
     )  # fmt: skip
 
 
+@pytest.mark.seconds
 def test_a_marked_process_and_its_children_end_even_after_their_parent_was_killed(tmp_path: Path) -> None:
     mark = new_mark()
     process, started = begin(PARENT, tmp_path, mark)

@@ -55,6 +55,7 @@ def test_a_sale_changes_the_freshness_tells_when_it_is_kept_and_ends_by_itself(d
     assert story.step(152.0, statuses(deployed, now + timedelta(seconds=96))) == []
 
 
+@pytest.mark.seconds
 def test_a_promise_that_was_never_kept_is_told_with_the_best_that_there_was(deployed: Settings) -> None:
     story, now = SaleWeekend(deployed, Times(60.0, 90)), datetime.now(UTC)
 

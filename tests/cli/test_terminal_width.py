@@ -10,6 +10,8 @@ from freshline.cli.main import run
 from freshline.report.table_text import width
 from tests.report.board.shop import Shop, fill, open_shop
 
+pytestmark = pytest.mark.seconds
+
 SAID = "the landing directory of the shop was moved by somebody who did not say so"
 COMMANDS = (("status",), ("plan",), ("explain",), ("explain", "--freshness"))
 WIDTHS = (80, 100, 120)

@@ -65,6 +65,7 @@ def test_an_empty_store_says_nothing(store, file):
     compare(store, file)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("seed", range(5))
 def test_it_says_what_the_store_says(store, file, seed):
     chance = random.Random(seed)

@@ -91,6 +91,7 @@ def test_two_that_take_an_epoch_at_once_get_different_ones(store):
     assert sorted(taken) == list(range(1, 9))
 
 
+@pytest.mark.seconds
 def test_many_processes_may_open_a_new_store_at_once(url):
     # Forked from one that has imported everything, they begin together.
     code = (
@@ -108,6 +109,7 @@ def test_many_processes_may_open_a_new_store_at_once(url):
     assert sorted(int(line) for line in done.stdout.split()) == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.seconds
 def test_a_store_waits_for_another_process_that_makes_the_file(tmp_path):
     """SQLite itself does not wait there: it fails at once."""
     file = tmp_path / "control.db"
@@ -154,6 +156,7 @@ def test_a_refresh_comes_back_as_it_was_recorded(store):
     assert store.last_refreshes() == {RECORD.table: RECORD, failed.table: failed}
 
 
+@pytest.mark.seconds
 def test_looks_that_found_nothing_do_not_push_out_refreshes_that_committed(store):
     store.record_refresh(RECORD)
     for _ in range(KEPT_REFRESHES + 5):
@@ -166,6 +169,7 @@ def test_looks_that_found_nothing_do_not_push_out_refreshes_that_committed(store
     assert store.seconds_of(ORDERS) == 1.5
 
 
+@pytest.mark.seconds
 def test_what_a_full_refresh_took_is_known_long_after_it(store):
     store.record_refresh(replace(RECORD, strategy="full", seconds=30.0))
     for _ in range(KEPT_REFRESHES + 5):
@@ -450,6 +454,7 @@ def test_what_committed_since_a_moment_is_found_in_the_order_in_which_it_was_wri
     store.close()
 
 
+@pytest.mark.seconds
 def test_a_decision_is_told_among_the_refreshes_and_is_none_of_them(store):
     store.record_refresh(RECORD)
     for _ in range(KEPT_REFRESHES + 5):

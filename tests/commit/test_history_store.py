@@ -166,6 +166,7 @@ def test_a_table_that_is_gone_is_forgotten_too(store, url):
     assert len(store.history.marks(SPEND, NOON, later)) == 8
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("seconds", [1_800, pytest.param(10, marks=pytest.mark.long)])
 def test_thirty_days_of_refreshes_stay_within_a_kilobyte_each(tmp_path, seconds):
     """Also with the longest names and reasons. Of the first weeks the hours are left, with their extremes."""

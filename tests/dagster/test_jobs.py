@@ -55,6 +55,7 @@ def test_a_table_gets_another_freshness_for_a_time_and_its_own_again(root):
     assert overrides(root) == {}
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("config", "says"),
     [

@@ -238,6 +238,7 @@ def test_a_blocked_or_skipped_refresh_is_not_shown_as_a_materialization(asset):
     assert "blocked (customer is suspended)" in failure_of(result).description
 
 
+@pytest.mark.seconds
 def test_a_request_that_ends_without_an_outcome_fails_and_says_so(asset):
     error = {"code": "REQUEST", "message": "the warehouse is closing", "where": None, "retry_helps": True}
 

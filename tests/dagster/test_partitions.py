@@ -469,6 +469,7 @@ def test_a_range_of_values_is_one_request_and_each_is_told_when_it_is_done(count
     assert (asked["again"], asked["resume"], asked["cause"], asked["id"]) == (True, False, "backfill", result.run_id)
 
 
+@pytest.mark.seconds
 def test_the_first_refresh_of_a_table_with_declared_values_fills_the_bar(countries):
     whole = outcome(COUNTRIES[0], partition=None, strategy="full", partitions=[])
     plan = {
@@ -490,6 +491,7 @@ def test_the_first_refresh_of_a_table_with_declared_values_fills_the_bar(countri
         assert bar(instance) == set(COUNTRIES)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("key", ["xx", "DE", "de, it's", "../../etc", "it''s"])
 def test_a_value_that_is_not_declared_is_an_error_before_the_engine_is_asked(countries, key):
     engine = Engine(DONE)
@@ -506,6 +508,7 @@ def test_a_value_that_is_not_declared_is_an_error_before_the_engine_is_asked(cou
 NO_DATES = ["x'; DROP TABLE daily; --", 'a"b', "../../etc", "2026-02-30", "01.03.2026"]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("key", [*NO_DATES, "2025-12-31", "2999-01-01"])
 def test_a_key_that_is_no_partition_is_an_error_before_the_engine_is_asked(asset, key):
     engine = Engine(DONE)
@@ -520,6 +523,7 @@ def test_a_key_that_is_no_partition_is_an_error_before_the_engine_is_asked(asset
     assert engine.asked == []
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("tag", [*RANGE, "dagster/partition"])
 def test_an_empty_key_is_not_a_request_for_the_whole_table(asset, tag):
     engine = Engine(DONE)

@@ -51,6 +51,7 @@ def switch(instance, sensor, status, location="here", ticked=1.0):
     instance.add_instigator_state(InstigatorState(origin, InstigatorType.SENSOR, status, data))
 
 
+@pytest.mark.seconds
 def test_the_newest_heartbeat_of_the_daemons_and_the_sensors_as_they_were_left(settings, home):
     with DagsterInstance.from_config(str(home)) as instance:
         assert scheduler_of(settings).daemon_heartbeat is None
@@ -68,6 +69,7 @@ def test_the_newest_heartbeat_of_the_daemons_and_the_sensors_as_they_were_left(s
         assert scheduler_of(settings).detail == {"supervisor": "RUNNING", "batch": "STOPPED"}
 
 
+@pytest.mark.seconds
 def test_what_a_location_of_another_name_left_does_not_count(settings, home):
     with DagsterInstance.from_config(str(home)) as instance:
         switch(instance, SUPERVISOR, InstigatorStatus.STOPPED, "old", ticked=1.0)
@@ -79,6 +81,7 @@ def test_what_a_location_of_another_name_left_does_not_count(settings, home):
         assert sensor_states(instance, "elsewhere") == RUNNING
 
 
+@pytest.mark.seconds
 def test_a_storage_that_cannot_be_read_is_an_error_with_its_place(settings, home):
     with DagsterInstance.from_config(str(home)):
         pass

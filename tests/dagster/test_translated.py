@@ -172,6 +172,7 @@ def test_two_selections_of_one_project_make_one_graph(project):
     assert loaded.resolve_asset_graph().get(REVENUE).parent_keys == {AssetKey(["lake", "raw", "orders"])}
 
 
+@pytest.mark.seconds
 def test_sensors_request_and_report_only_what_is_selected(project):
     settings, now = project.settings, datetime.now(UTC)
     control = ControlStore.open(settings.control_store)

@@ -164,6 +164,7 @@ def try_texts(settings: Settings, count: int, seed: int) -> int:
     return accepted
 
 
+@pytest.mark.seconds
 def test_any_text_is_a_declaration_or_refused_with_an_error_of_ours(settings):
     assert try_texts(settings, 400, 18) > 10
 

@@ -172,6 +172,7 @@ def test_a_column_that_cannot_be_is_told_with_its_line(text, rule, line, said):
     assert said in found[0][2]
 
 
+@pytest.mark.seconds
 def test_too_many_set_operations_in_a_row_are_refused_with_a_sentence():
     with pytest.raises(DeclarationError, match="too many set operations in a row"):
         columns(" UNION ALL ".join(["SELECT id FROM customers"] * 1000))

@@ -135,6 +135,7 @@ def test_names_that_differ_in_letter_case_only_are_one_name(shop):
     assert "also declared in assets/" in message
 
 
+@pytest.mark.seconds
 def test_the_same_name_in_sql_and_in_python_is_declared_twice(shop):
     shop.table("t", "SELECT id FROM orders")
     shop.declare("t.py", "import freshline\nfreshline.table(query='SELECT id FROM orders')\n")

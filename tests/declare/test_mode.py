@@ -85,12 +85,14 @@ class T:
 """
 
 
+@pytest.mark.seconds
 def test_a_python_table_that_follows_changes_is_kept_continuously(shop):
     for text in (PROCESS, PYTHON.format(mode=', keys={"orders": "id"}'), PYTHON.format(mode=', append="orders"')):
         shop.declare("t.py", text)
         assert shop.read().mode(T) is Mode.CONTINUOUS
 
 
+@pytest.mark.seconds
 def test_a_python_table_without_a_promise_is_not_kept_continuously(shop):
     shop.declare("t.py", PYTHON.format(mode=""))
     graph = shop.read()

@@ -84,6 +84,7 @@ def test_a_decorated_class_is_a_table_and_its_outputs_are_tables(act: Project) -
     assert side.fingerprint != spec.fingerprint
 
 
+@pytest.mark.seconds
 def test_the_fingerprint_is_that_of_code_keys_order_and_columns(act: Project) -> None:
     before = table(act, "takeover").fingerprint
     for old, new, same in (
@@ -98,6 +99,7 @@ def test_the_fingerprint_is_that_of_code_keys_order_and_columns(act: Project) ->
         assert (table(act, "takeover").fingerprint == before) is same, new
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("old", "new", "rule", "line"),
     [
@@ -137,6 +139,7 @@ def test_a_mistake_is_told_at_its_line(act: Project, old: str, new: str, rule: s
     assert (rule, f"assets/takeover.py:{line}") in found, found
 
 
+@pytest.mark.seconds
 def test_a_column_with_the_name_of_a_key_takes_each_of_its_values(act: Project) -> None:
     text = TAKEOVER.replace('keys=["customer"]', 'keys=["id"]').replace("customer STRING, at", "id BIGINT, at")
     text = text.replace('primary_key="customer"', 'primary_key="ID"')
@@ -151,6 +154,7 @@ def test_a_column_with_the_name_of_a_key_takes_each_of_its_values(act: Project) 
     assert table(act, "takeover").columns == ("id", "at")
 
 
+@pytest.mark.seconds
 def test_the_types_of_a_key_are_those_of_the_class_that_is_read(act: Project) -> None:
     text = TAKEOVER.replace('reads="act"', 'reads="takeover"').replace('order=["ts", "id"]', 'order="at"')
     text = text.replace("def timer(", "def other(").replace('    outputs={"refused": "id BIGINT, why STRING"},\n', "")

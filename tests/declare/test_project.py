@@ -21,6 +21,8 @@ from freshline.declare.rules import RULES, declaration_error
 from freshline.errors import DeclarationError, DeclarationErrors
 from tests.declare.conftest import Project
 
+pytestmark = pytest.mark.seconds
+
 
 def test_everything_that_is_wrong_is_told_at_once_by_file_and_line(shop):
     shop.table("b", "SELECT nothing FROM orders", keys="PRIMARY KEY (id)", header="FRESHNESS = 0")

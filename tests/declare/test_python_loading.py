@@ -32,6 +32,7 @@ def project(settings):
     return replace(settings, python_seconds=2.0, python_memory=300 * 2**20)
 
 
+@pytest.mark.seconds
 def test_each_file_that_does_not_load_is_told_and_the_others_are_read(project):
     names = ("good", "later")
     for name in names:
@@ -50,6 +51,7 @@ def test_each_file_that_does_not_load_is_told_and_the_others_are_read(project):
     assert len(told) == len(BAD)
 
 
+@pytest.mark.seconds
 def test_a_file_that_takes_more_memory_than_it_may_is_named(project):
     (project.declarations / "growing.py").write_text("grown = []\nwhile True: grown.append(b'x' * (1 << 24))")
 
@@ -77,6 +79,7 @@ def test_what_a_file_prints_is_passed_on_and_no_more_than_a_person_would_read(pr
     assert 0 < printed <= 1_100_000
 
 
+@pytest.mark.seconds
 def test_a_command_ends_with_the_file_that_hangs(project):
     (project.declarations / "endless.py").write_text("while True: pass\n")
     (project.root / "pyproject.toml").write_text("[tool.freshline]\npython-time-limit = '2 seconds'\n")
@@ -99,6 +102,7 @@ HOLDS = {
 }
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("how", HOLDS)
 def test_a_file_that_hangs_ends_with_the_command_that_is_killed(project, how):
     (project.declarations / "hangs.py").write_text(f"open('began', 'w').close()\n{HOLDS[how]}\n")

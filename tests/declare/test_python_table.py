@@ -145,6 +145,7 @@ def test_a_declaration_that_is_imported_elsewhere_declares_nothing():
 HEAD = "import freshline\n\n"
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("text", "rule", "line", "said"),
     [
@@ -325,6 +326,7 @@ def test_freshness_comments_and_blank_lines_are_not_part_of_what_is_computed(sho
     assert table(shop).fingerprint != first.fingerprint
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("changed", ["a\n\nb", "a \nb", "a\nb\n"])
 def test_a_text_of_several_lines_is_part_of_what_is_computed(shop, changed):
     text = HEAD + "TEXT = {q}{text}{q}  \n\n@freshline.table(freshness='1 hour')\ndef t(orders):\n    return orders\n"
@@ -414,6 +416,7 @@ def test_constraints_are_conditions_by_name(shop):
     )
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("given", ["['id > 0']", "{'c': ('id > 0', 'IGNORE')}", "{'c': 1}", "{'a b': 'id > 0'}"])
 def test_constraints_that_are_none_are_refused(shop, given):
     shop.declare(

@@ -140,6 +140,7 @@ def test_shipped_names_are_found_without_a_look_at_other_packages(monkeypatch):
     assert [registry.find_format(name).name for name in registry.FORMATS] == list(registry.FORMATS)
 
 
+@pytest.mark.seconds
 def test_declaring_a_source_of_another_package_loads_nothing_heavy(project, site):
     declare(project)
     with stranger(site):

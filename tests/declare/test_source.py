@@ -438,6 +438,7 @@ def test_a_path_that_no_system_takes_is_refused(project):
         project.read()
 
 
+@pytest.mark.seconds
 def test_a_source_with_very_many_columns_is_read_in_a_time_that_grows_with_their_number(project):
     def seconds(count: int) -> float:
         declare(project, FILES, ", ".join(f"c{number} INT" for number in range(count)))
@@ -445,6 +446,7 @@ def test_a_source_with_very_many_columns_is_read_in_a_time_that_grows_with_their
         assert len(spec(project).columns) == count
         return time.process_time() - begun
 
-    few = seconds(1_000)
+    # The least of three: a collection of garbage in one of them is no growth.
+    few, many = (min(seconds(count) for _ in range(3)) for count in (1_000, 8_000))
 
-    assert seconds(8_000) < 24 * few
+    assert many < 24 * few

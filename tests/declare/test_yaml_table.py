@@ -237,6 +237,7 @@ def test_the_text_of_an_entry_is_the_one_that_was_written():
     assert declared_text(text, 1) is None
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("text", ["[" * 3_000, "{a: " * 3_000, "- " * 3_000])
 def test_a_file_that_is_nested_without_end_is_refused(text):
     with pytest.raises(DeclarationError, match="the file is nested too deeply to be read"):

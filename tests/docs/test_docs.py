@@ -98,29 +98,35 @@ def targets_of(assignment: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
     return assignment.targets if isinstance(assignment, ast.Assign) else [assignment.target]
 
 
+def nodes_near(word: str) -> Iterator[ast.AST]:
+    """The syntax of each file of the library that has the word: to parse the others takes most of the time."""
+    for file in LIBRARY.rglob("*.py"):
+        if word in (text := text_of(file)):
+            yield from ast.walk(ast.parse(text, str(file)))
+
+
 def error_codes() -> set[str]:
     """Every code that an error of freshline can have: of a class, or written where an error is made."""
     found = set()
-    for file in LIBRARY.rglob("*.py"):
-        for node in ast.walk(ast.parse(text_of(file), str(file))):
-            if isinstance(node, ast.ClassDef):
-                found |= {
-                    item.value.value
-                    for item in node.body
-                    if isinstance(item, (ast.Assign, ast.AnnAssign))
-                    and isinstance(item.value, ast.Constant)
-                    and isinstance(item.value.value, str)
-                    and "code" in {getattr(target, "id", "") for target in targets_of(item)}
-                }
-            elif isinstance(node, ast.Dict):
-                found |= {
-                    value.value
-                    for key, value in zip(node.keys, node.values, strict=True)
-                    if isinstance(key, ast.Constant)
-                    and key.value == "code"
-                    and isinstance(value, ast.Constant)
-                    and isinstance(value.value, str)
-                }
+    for node in nodes_near("code"):
+        if isinstance(node, ast.ClassDef):
+            found |= {
+                item.value.value
+                for item in node.body
+                if isinstance(item, (ast.Assign, ast.AnnAssign))
+                and isinstance(item.value, ast.Constant)
+                and isinstance(item.value.value, str)
+                and "code" in {getattr(target, "id", "") for target in targets_of(item)}
+            }
+        elif isinstance(node, ast.Dict):
+            found |= {
+                value.value
+                for key, value in zip(node.keys, node.values, strict=True)
+                if isinstance(key, ast.Constant)
+                and key.value == "code"
+                and isinstance(value, ast.Constant)
+                and isinstance(value.value, str)
+            }
     return found
 
 
@@ -143,8 +149,7 @@ def failpoints() -> set[str]:
     """The names with which `failpoint` is called in the library."""
     return {
         node.args[0].value
-        for file in LIBRARY.rglob("*.py")
-        for node in ast.walk(ast.parse(text_of(file), str(file)))
+        for node in nodes_near("failpoint")
         if isinstance(node, ast.Call)
         and (getattr(node.func, "attr", "") or getattr(node.func, "id", "")) == "failpoint"
         and node.args
@@ -211,6 +216,7 @@ def test_metadata_is_described(name: str) -> None:
 # -- examples
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "page",
     [

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 LIBRARY = Path(__file__).parents[2] / "platform" / "freshline"
 LIGHT = [*(LIBRARY / "declare").glob("*.py"), *(LIBRARY / "plan").glob("*.py")]
 HEAVY = ("pyspark", "dagster", "deltalake", "pyarrow", "pandas", "py4j")
@@ -23,6 +25,7 @@ print(sum(result.failed for result in results), sum(result.attempted for result 
 """
 
 
+@pytest.mark.seconds
 def test_examples_of_what_decides_run_without_spark() -> None:
     modules = [
         ".".join(file.relative_to(LIBRARY.parent).with_suffix("").parts).removesuffix(".__init__")

@@ -64,6 +64,7 @@ def test_what_a_command_shows_is_recorded_with_its_exit_code(recording: ModuleTy
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.cast"]
 
 
+@pytest.mark.seconds
 def test_a_line_that_is_drawn_again_as_it_was_is_recorded_once(recording: ModuleType, tmp_path: Path) -> None:
     # With the time that the reader needs between two of them.
     program = "for text in ('a', 'a', 'b'): print(f'\\r\\x1b[2K{text}', end='', flush=True); time.sleep(0.5)"

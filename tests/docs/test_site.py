@@ -16,6 +16,8 @@ import pytest
 
 from tests.browser import load_pictures
 
+pytestmark = pytest.mark.seconds
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "platform" / "docs"
 PAGES = sorted(page.stem for page in DOCS.glob("*.md"))

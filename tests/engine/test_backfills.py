@@ -27,6 +27,8 @@ from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
 from freshline.plan.result import RefreshResult, State
 from freshline.refresh.cancellation import Cancellation
 
+pytestmark = pytest.mark.seconds
+
 NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
 SOURCE = "CREATE SOURCE s (ds DATE, n INT) WITH ('connector' = 'delta', 'path' = 's')"
 DAILY = (

@@ -95,6 +95,7 @@ def test_an_engine_that_has_died_is_told_with_what_to_do(settings):
     assert raised.value.retry_helps
 
 
+@pytest.mark.seconds
 def test_a_project_that_cannot_be_started_says_why(settings):
     # No pyproject.toml: the engine cannot find the project.
     on_outcome: list[str] = []
@@ -142,6 +143,7 @@ def test_an_engine_that_somebody_waits_for_is_not_started_after_down(settings):
     lock.release()
 
 
+@pytest.mark.seconds
 def test_an_engine_that_was_asked_for_before_down_ends_before_it_starts_spark(tmp_path, capsys):
     assert run(["init", str(tmp_path / "shop")]) == 0
     settings = read_settings(tmp_path / "shop", {})

@@ -198,6 +198,7 @@ def test_a_mistake_elsewhere_costs_a_request_nothing_and_a_change_or_a_mistake_a
     assert not is_refused(orders)
 
 
+@pytest.mark.seconds
 def test_a_change_in_a_module_that_a_python_table_imports_is_a_change(settings, assets):
     (settings.root / "lib").mkdir()
     (settings.root / "lib" / "words.py").write_text("LEAST = 1\n")
@@ -214,6 +215,7 @@ def test_a_change_in_a_module_that_a_python_table_imports_is_a_change(settings, 
     assert declarations.check_strictly().spec(late).fingerprint != before
 
 
+@pytest.mark.seconds
 def test_a_file_that_hangs_while_it_loads_stops_neither_the_loops_nor_its_cancelled_request(settings, assets):
     declarations = Declarations(settings)
     before = declarations.graph

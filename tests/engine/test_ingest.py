@@ -157,6 +157,7 @@ def test_a_key_that_is_none_is_refused(door, key):
     assert "Idempotency-Key" in is_refused(door, 400, door.post(EVENTS, Idempotency_Key=key.encode().decode("latin-1")))
 
 
+@pytest.mark.seconds
 def test_many_clients_at_once_are_all_stored_once(door):
     bodies = [b'{"id": %d}\n' % number for number in range(120)]
 
@@ -387,6 +388,7 @@ def test_a_body_that_ends_early_stores_nothing(door):
     assert door.stored() == [b"x"]
 
 
+@pytest.mark.seconds
 def test_a_body_that_is_too_slow_is_given_up(tmp_path):
     with open_door(tmp_path, request_seconds=0.5) as door:
         with closing(half_a_post(door, EVENTS[:5], len(EVENTS))) as client, contextlib.suppress(ConnectionResetError):
@@ -537,6 +539,7 @@ def server_process(root: Path, point: str = "") -> Iterator[Door]:
             process.kill()
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("point", "is_there"), [("post-written", False), ("post-renamed", True), ("post-stored", True)]
 )

@@ -31,6 +31,8 @@ from freshline.plan.result import RefreshResult, State
 from freshline.plan.schedule import POLLED, WOKEN, Schedule
 from freshline.refresh.cancellation import Cancellation
 
+pytestmark = pytest.mark.seconds
+
 SOURCE = (
     "CREATE SOURCE {name} (id BIGINT) FRESHNESS = {freshness} "
     "WITH ('connector' = 'files', 'format' = 'json', 'path' = '{name}')"

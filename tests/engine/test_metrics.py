@@ -138,6 +138,7 @@ def test_a_look_that_hangs_keeps_no_scrape_waiting_and_is_not_begun_twice(bench:
     assert len(bench.looks) == 1
 
 
+@pytest.mark.seconds
 def test_a_scrape_of_a_thousand_tables_takes_less_than_a_tenth_of_a_second(settings: Settings) -> None:
     names = [f"source_{number}" for number in range(500)]
     table = "CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '1' MINUTE AS SELECT id FROM {reads}"

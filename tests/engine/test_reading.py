@@ -92,6 +92,7 @@ def test_changes_between_versions_raw_and_netted(project):
     assert read_changes("t", 4, project=project).num_rows == 0
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("mode", "more", "portions"),
     [

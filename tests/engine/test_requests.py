@@ -31,6 +31,8 @@ from freshline.plan.request import LIVE
 from freshline.plan.result import RefreshResult, State
 from tests.run.small_tables import SmallTables
 
+pytestmark = pytest.mark.seconds
+
 SOURCE = "CREATE SOURCE {name} (id BIGINT) WITH ('connector' = 'files', 'format' = 'json', 'path' = '{name}')"
 TABLE = "CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM {reads}"
 

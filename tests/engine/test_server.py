@@ -211,6 +211,7 @@ HALVES = {
 }
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("half", HALVES)
 def test_half_a_request_is_given_up(control, half):
     server = Server(control, TOKEN, bind(0), request_seconds=0.5)
@@ -229,6 +230,7 @@ def test_half_a_request_is_given_up(control, half):
     server.stop()
 
 
+@pytest.mark.seconds
 def test_a_drop_of_a_request_now_and_then_is_given_up_too(control):
     server = Server(control, TOKEN, bind(0), request_seconds=0.5)
     server.start()

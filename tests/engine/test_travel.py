@@ -27,6 +27,7 @@ from tests.report.travel.test_traces import attributes_of, spans_of
 TOKEN = {"COLLECTOR": "a-token-of-the-collector"}
 
 
+@pytest.mark.seconds
 def test_without_the_settings_no_library_of_theirs_is_loaded():
     code = (
         "import sys, freshline.engine.main\n"

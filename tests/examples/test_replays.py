@@ -39,6 +39,7 @@ def replay() -> ModuleType:
     return module
 
 
+@pytest.mark.seconds
 def test_each_record_is_delivered_once_and_some_are_late(replay: ModuleType) -> None:
     records = replay.departures(20)
     deliveries = replay.out_of_order(records, 5)

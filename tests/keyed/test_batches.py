@@ -125,6 +125,7 @@ def _never_ends() -> None:
     made(process(Catches, seconds=0.05), batch(ROWS))
 
 
+@pytest.mark.seconds
 def test_code_that_catches_the_end_of_its_time_ends_with_its_process() -> None:
     child = multiprocessing.get_context("fork").Process(target=_never_ends)
     child.start()

@@ -207,6 +207,7 @@ def lived(seed: int, make: Callable[[], Any] = Recorder) -> World:
     return world
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("count", few_or_many(12, 60))
 def test_going_on_equals_a_replay_of_all_rows(count: int) -> None:
     worlds = lived_all(count)
@@ -485,6 +486,7 @@ def test_the_last_timer_that_ran_is_by_its_instant_when_clocks_go_back() -> None
     assert world.replayed == 1
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("seed", range(40))
 def test_generated_refreshes_when_clocks_go_back(seed: int) -> None:
     chance = random.Random(seed)

@@ -39,6 +39,7 @@ def longer(labels: Sequence[int], start: int, row: int) -> bool:
     return row - start < 3
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("cases", few_or_many(30, 150))
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_rows_to_come_change_no_decided_match(pattern: str, cases: int) -> None:

@@ -16,6 +16,8 @@ from freshline.patterns.pattern import Pattern, parse_pattern, variables_of
 from freshline.patterns.program import PatternTooLargeError, compile_pattern
 from tests.patterns.by_definition import Condition, Definition, Row, Way, by_expression
 
+pytestmark = pytest.mark.seconds
+
 NAMES = ("A", "B", "C")
 NUMBERS = {name: number for number, name in enumerate(NAMES)}
 

@@ -20,6 +20,8 @@ from freshline.plan.alter import (
 )
 from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension, blocked_tables
 
+pytestmark = pytest.mark.seconds
+
 NOW = datetime(2026, 11, 27, 8, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 

@@ -64,6 +64,7 @@ def test_what_a_late_row_costs_follows_from_the_strategy(settings, header, query
     assert "watermark: 2026-03-01 12:00:00 UTC of ev.ts - 0:05:00, held up by ev (partition 3)" in str(found)
 
 
+@pytest.mark.seconds
 def test_a_table_without_times_says_nothing_of_them(settings):
     found = explained(settings, "SELECT k, sum(v) AS s FROM plain GROUP BY k")
 

@@ -97,6 +97,7 @@ def explained(settings):
     return explain
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", QUERIES)
 def test_no_change_computes_a_table_over_event_time_in_full(explained, name):
     found = explained(name, f"CREATE MATERIALIZED TABLE {name} {HEADER} AS {QUERIES[name]};")
@@ -104,6 +105,7 @@ def test_no_change_computes_a_table_over_event_time_in_full(explained, name):
     assert {case.change: str(case.reason) for case in found.cases if case.strategy == "full"} == {}
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", PYTHON)
 def test_no_change_computes_such_a_table_in_python_in_full(explained, name):
     found = explained(name, PYTHON[name], "py")

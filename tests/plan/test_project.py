@@ -81,6 +81,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.seconds
 def test_a_project_that_was_opened_before_is_opened_without_sqlglot(project):
     assert [opened(project) for _ in range(2)] == ["2 True\n", "2 False\n"]
 
@@ -91,6 +92,7 @@ FORCED = (
 )
 
 
+@pytest.mark.seconds
 def test_what_a_query_was_found_to_promise_is_not_looked_into_again(project):
     (project / "assets" / "t.sql").write_text(FORCED.format(column="name"), encoding="utf-8")
 

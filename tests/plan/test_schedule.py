@@ -349,6 +349,7 @@ def random_graph(settings, rng: random.Random) -> Graph:
     return graph_of(settings, sources, tables)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("seed", range(12))
 def test_no_table_waits_for_two_refreshes_of_an_input_and_each_commit_is_taken_in(settings, seed):
     rng = random.Random(seed)
@@ -369,6 +370,7 @@ def test_no_table_waits_for_two_refreshes_of_an_input_and_each_commit_is_taken_i
                 assert any(begin >= at for begin in simulation.begun_at[spec.name]), (spec.name, read, at)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("seed", range(6))
 def test_with_a_place_for_each_a_continuous_table_takes_in_every_commit_at_once(settings, seed):
     graph = random_graph(settings, random.Random(seed))
@@ -392,6 +394,7 @@ def test_with_a_place_for_each_a_continuous_table_takes_in_every_commit_at_once(
     assert checked > 20
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("seed", range(6))
 def test_failing_tables_hold_nobody_for_ever(settings, seed):
     rng = random.Random(100 + seed)

@@ -74,14 +74,17 @@ def told(graph, table, changed):
     return f"{step.strategy} {step.reason.code}({step.reason.about})"
 
 
+@pytest.mark.seconds
 def test_orders_and_lines_that_change_are_followed(graph):
     assert {table: told(graph, table, {"orders", "lineitem"}) for table in TABLES} == AFTER_ORDERS
 
 
+@pytest.mark.seconds
 def test_any_change_is_followed_where_a_row_of_the_table_can_be_told_from_another(graph):
     assert {table: told(graph, table, set(SOURCES)) for table in TABLES} == AFTER_ALL
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("changed", SOURCES)
 def test_one_input_that_changes_is_followed_where_all_are(graph, changed):
     for table in TABLES:

@@ -135,6 +135,7 @@ FULL = {
 }
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("query", FULL.values(), ids=FULL)
 def test_a_table_without_an_exact_key_is_computed_anew(query):
     found = look(query)

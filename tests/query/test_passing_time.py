@@ -66,6 +66,7 @@ def times(seeds: Iterable[int]) -> Iterator[tuple[int, Narrow, ClockSpan]]:
         yield seed, Narrow(connection, RELATIONS, TYPES), ClockSpan(before, after)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 300), marks=pytest.mark.long)], ids=["few", "many"])
 @pytest.mark.parametrize("name", GROUPS)
 def test_sums_follow_from_the_rows_that_enter_and_leave(name, seeds):

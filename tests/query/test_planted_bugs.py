@@ -235,6 +235,7 @@ OF_TIME = [
 ]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(("place", "name", "plant"), OF_TIME, ids=[plant.__name__ for _, _, plant in OF_TIME])
 def test_a_row_that_crosses_unseen_is_found(monkeypatch, place, name, plant):
     monkeypatch.setattr(place, name, plant(getattr(place, name)))
@@ -244,6 +245,7 @@ def test_a_row_that_crosses_unseen_is_found(monkeypatch, place, name, plant):
     assert any(judge_analysis(case, Counts()) is not None for case in cases), plant.__doc__
 
 
+@pytest.mark.seconds
 def test_a_key_by_a_sum_of_doubles_is_found(monkeypatch):
     monkeypatch.setattr(exactness, "_aggregated", by_a_sum(exactness._aggregated))
 

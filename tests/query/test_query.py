@@ -218,6 +218,7 @@ def test_inputs_are_the_declared_tables_behind_views():
     assert known.lookups == {TableName(None, "d")}
 
 
+@pytest.mark.seconds
 def test_common_tables_that_double_too_often_are_refused():
     doubled = ", ".join(f"c{n} AS (SELECT x.a FROM c{n - 1} x, c{n - 1} y)" for n in range(1, 20))
     known = Query(f"WITH c0 AS (SELECT a FROM s), {doubled} SELECT a FROM c19")

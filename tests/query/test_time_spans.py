@@ -239,6 +239,7 @@ def nothing_kept():
         each.cache_clear()
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 300), marks=pytest.mark.long)], ids=["few", "many"])
 @pytest.mark.parametrize("name", QUERIES)
 def test_less_is_read_for_the_same_rows(name, seeds):
@@ -255,6 +256,7 @@ TELLING = {
 }
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", TELLING)
 def test_a_condition_bounds_only_the_rows_that_it_is_asked_of(name):
     assert find_mistake(name, range(TELLING[name], TELLING[name] + 1)) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ def keys_of(key, identity, found, seq=7):
     return LogKeys(identity, key, KeysInOrder.of(found, np.full(len(found), seq, dtype=np.int32)), none.new)
 
 
+@pytest.mark.seconds
 @given(st.lists(BITS), st.lists(st.lists(BITS, max_size=8), max_size=8), st.lists(BITS), st.integers(1, 5))
 @settings(deadline=None)
 def test_it_has_what_the_log_had_and_each_batch_brought(before, batches, others, most_new):

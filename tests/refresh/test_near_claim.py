@@ -160,11 +160,13 @@ def test_matches_that_began_so_long_before_a_change_stay(cases):
     assert with_rows_before > cases // 6
 
 
+@pytest.mark.seconds
 def test_a_search_that_goes_on_with_another_row_is_found():
     assert wrong_matches(3_000, off=1)[0] > 0
     assert wrong_matches(3_000, ties=False)[0] > 0
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("cases", few_or_many(600, 6_000))
 def test_matches_behind_one_that_begins_again_stay(cases):
     assert all(wrong_matches(cases, ahead=ahead)[0] == 0 for ahead in (None, WITHIN, 2 * WITHIN, 5 * WITHIN))
@@ -247,6 +249,7 @@ def test_windows_that_were_full_before_a_change_stay(cases):
     assert wrong_counts(cases) == 0
 
 
+@pytest.mark.seconds
 def test_a_window_that_begins_with_another_row_is_found():
     assert wrong_counts(3_000, full=False) > 0
     assert wrong_counts(3_000, ties=False) > 0

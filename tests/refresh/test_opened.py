@@ -54,6 +54,7 @@ def test_a_version_whose_commit_is_gone_is_read_from_its_checkpoint(tmp_path):
         opened(path, 5)
 
 
+@pytest.mark.seconds
 def test_no_more_are_kept_than_a_few_and_threads_may_share_them(tmp_path):
     write(tmp_path / "t", *range(MOST_KEPT + 8))
     wanted = [version for version in range(MOST_KEPT + 8) for _ in range(3)]

@@ -49,6 +49,7 @@ def test_what_is_seen_of_the_lag_is_kept_and_a_restart_goes_on_with_it(store):
     assert (summary[SPEND].judged_day, summary[SPEND].late_day) == (140.0, 115.0)
 
 
+@pytest.mark.seconds
 def test_what_could_not_be_written_is_written_by_the_next_look_and_counted_once(store, monkeypatch):
     names = [TableName.parse(f"t{n}") for n in range(120)]
     recorder = LagRecorder(store.history)

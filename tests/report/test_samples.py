@@ -59,6 +59,7 @@ def test_nothing_is_masked_where_nothing_is_written(tmp_path):
     assert not any(masks(tmp_path).values())
 
 
+@pytest.mark.seconds
 def test_a_table_in_python_that_reads_a_masked_column_is_masked_as_a_whole(tmp_path):
     (tmp_path / "assets").mkdir()
     (tmp_path / "assets" / "scored.py").write_text(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from itertools import count
 from pathlib import Path
 from threading import Event
@@ -49,6 +49,7 @@ def test_equal_seeds_write_equal_files_in_one_go_and_part_by_part(written: Path,
     assert files_of(tmp_path) == files_of(written)
 
 
+@pytest.mark.seconds
 def test_another_seed_writes_another_history(written: Path, tmp_path: Path) -> None:
     Generator(tmp_path / "landing", tmp_path / "campaigns", 8).portion(0, 10, *TOTALS)
 
@@ -132,6 +133,7 @@ def test_there_are_ties_that_only_the_event_id_breaks(written: Path) -> None:
     assert len({(row["customer_id"], row["updated_at"]) for row in changes}) < len(changes)
 
 
+@pytest.mark.seconds
 def test_two_days_of_campaigns_arrive_two_parts_late(tmp_path: Path) -> None:
     generator = Generator(tmp_path / "landing", tmp_path / "campaigns", 7)
     late = []
@@ -180,7 +182,8 @@ def test_a_part_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_live_run_writes_at_its_rate_until_told_to_stop(tmp_path: Path) -> None:
-    start = utc_now()
+    # At noon, since a run over midnight has one day more.
+    start = datetime.combine(utc_now(), time(12), UTC)
     until = Event()
     ticks = iter(range(200))
 

@@ -175,6 +175,7 @@ def test_commits_with_the_rows_of_their_places_are_equal(tables: Tables) -> None
     assert compared.commits == {"customer": 3, "sale_order": 3, "city_revenue": 3}
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("table", "schema", "rows", "said"),
     [

@@ -45,6 +45,7 @@ def read_t(tables):
     tables.commit("total", [0], positions={"t": newest_position(tables.path("t"))})
 
 
+@pytest.mark.seconds
 def test_many_small_commits_become_one_file_and_a_short_log(tables):
     for number in range(1, 161):
         tables.commit("t", [number])
@@ -78,6 +79,7 @@ def test_many_small_commits_become_one_file_and_a_short_log(tables):
     assert records[1].reason.startswith("t: 161 files became 1")
 
 
+@pytest.mark.seconds
 def test_what_somebody_needs_is_kept_however_old_it_is(tables):
     create_savepoint(tables.runtime, "calm", [T])
     path = tables.path("t")
@@ -123,6 +125,7 @@ def test_what_somebody_needs_is_kept_however_old_it_is(tables):
     assert tables.ids("t") == list(range(31))
 
 
+@pytest.mark.seconds
 def test_maintenance_that_is_stopped_goes_on_next_time(tables):
     for number in range(1, 31):
         tables.commit("t", [number])
@@ -165,6 +168,7 @@ def test_a_table_that_somebody_else_wrote_to_is_left_alone(tables):
     assert newest_version(path) == version
 
 
+@pytest.mark.seconds
 def test_a_receipt_is_never_carried_above_a_newer_one(tables):
     path = tables.path("t")
     carried = newest_receipt(path)

@@ -61,6 +61,7 @@ def contents(tables):
     return {name: tables.ids(name) for name in ALL} | {"parked": sorted(waiting["id"].to_pylist())}
 
 
+@pytest.mark.seconds
 def test_what_comes_back_goes_on_from_there(tables):
     step(tables, 1)
     before = contents(tables)
@@ -104,6 +105,7 @@ def test_what_comes_back_goes_on_from_there(tables):
     assert [record.state for record in tables.runtime.control.refreshes(A)] == ["RESTORED", "RESTORED"]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("point", ["restore-begun", "restore-table", "restore-done"])
 def test_a_restore_that_is_stopped_is_finished(tables, point):
     step(tables, 1)
@@ -173,6 +175,7 @@ def test_what_stands_beside_a_log_only_since_then_is_emptied(tables):
     assert tables.receipt("log__quarantine").seq <= tables.receipt("log").seq
 
 
+@pytest.mark.seconds
 def test_what_cannot_be_saved_or_brought_back_changes_nothing(tables):
     with pytest.raises(SavepointError, match="nothing to save"):
         create_savepoint(tables.runtime, "early")

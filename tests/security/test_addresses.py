@@ -159,6 +159,7 @@ def test_a_name_that_is_another_address_at_its_use_gains_nothing(
     assert asked == ["rebinding.example.com"]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 305, 307, 308])
 @pytest.mark.parametrize("to", ["http://127.0.0.1:{port}/second", "//127.0.0.1:{port}/second", "/second"])
 def test_a_redirect_leads_nowhere(status: int, to: str) -> None:

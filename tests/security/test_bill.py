@@ -30,6 +30,7 @@ PACKAGES = read_packages(LOCK.read_text(encoding="utf-8"))
 JARS = read_jars()
 
 
+@pytest.mark.seconds
 def test_the_bill_has_each_package_and_each_jar_with_its_hashes() -> None:
     bill = json.loads(bill_of(PACKAGES, JARS))
 

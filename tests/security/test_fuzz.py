@@ -22,6 +22,7 @@ pytestmark = pytest.mark.security
 BY_NAME = {target.name: target for target in TARGETS}
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", BY_NAME)
 def test_any_input_is_read_or_refused(name: str, inputs: int, seed: int, record_property: Any) -> None:
     target = BY_NAME[name]
@@ -67,6 +68,7 @@ def answered(read: Any, text: str) -> None:
     assert code is None or code in documented()
 
 
+@pytest.mark.seconds
 def test_any_value_in_a_receipt_is_read_or_refused(inputs: int, seed: int, record_property: Any) -> None:
     count = max(50, inputs // 100)
 
@@ -81,6 +83,7 @@ def test_any_value_in_a_receipt_is_read_or_refused(inputs: int, seed: int, recor
     record_property(COVERED, f"{count:,} values by hypothesis")
 
 
+@pytest.mark.seconds
 def test_any_value_in_a_request_is_answered(inputs: int, seed: int, record_property: Any) -> None:
     count = max(50, inputs // 100)
 

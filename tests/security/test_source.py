@@ -15,7 +15,7 @@ from freshline.declare.yaml_table import COMPONENT, find_tables
 from freshline.errors import DeclarationError
 from freshline.keyed import state
 
-pytestmark = pytest.mark.security
+pytestmark = [pytest.mark.security, pytest.mark.seconds]
 
 # The one that is imported, which may be a copy with a planted hole.
 LIBRARY = Path(freshline.__file__).parent

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 import freshline.testing
 from freshline.testing import Lab
+
+pytestmark = pytest.mark.seconds
 
 PAGE = Path(__file__).parents[2] / "platform" / "docs" / "testing.md"
 

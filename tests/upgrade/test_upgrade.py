@@ -96,6 +96,7 @@ def rows(runtime: Runtime, name: str) -> int:
     return int(DeltaTable(str(runtime.warehouse.path(TableName.parse(name)))).to_pyarrow_dataset().count_rows())
 
 
+@pytest.mark.seconds
 def test_the_status_of_an_older_warehouse_is_read_before_anything_is_written(project):
     settings = read_settings(project, {"FRESHLINE_ENV": "demo"})
     graph = open_project(settings)

@@ -10,6 +10,8 @@ from dagster import AssetCheckEvaluation, AssetKey, build_sensor_context
 from freshline.dagster.sensors import verify_sensor
 from freshline.plan.receipt import Violation
 
+pytestmark = pytest.mark.seconds
+
 JUDGED = (
     "CREATE MATERIALIZED TABLE live (PRIMARY KEY (id), CONSTRAINT named EXPECT (id <> '')) "
     "FRESHNESS = INTERVAL '10' SECOND AS SELECT id FROM event"

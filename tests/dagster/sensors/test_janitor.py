@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from dagster import (
     AssetKey,
     AssetMaterialization,
@@ -70,6 +71,7 @@ def test_a_run_that_goes_on_is_left_alone():
         assert left(instance) == {run.run_id}
 
 
+@pytest.mark.seconds
 def test_the_sensor_tells_how_many(bench):
     sensor = janitor_sensor(bench.graph, bench.keys, lambda: datetime.now(UTC) + timedelta(days=8))
     ran(bench.instance, **{SCHEDULED: "true"})

@@ -39,6 +39,8 @@ from freshline.plan.receipt import Receipt
 from tests.dagster.sensors.test_batch import requested, start
 from tests.dagster.test_materialize import DONE, Engine
 
+pytestmark = pytest.mark.seconds
+
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
 TABLE = (
     "CREATE MATERIALIZED TABLE {name} PARTITIONED BY (ds) WITH ('partition.unit' = '{unit}', "

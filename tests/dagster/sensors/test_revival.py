@@ -14,6 +14,8 @@ from freshline.engine.process import ProcessId
 from freshline.engine.up_record import UpRecord, record_file
 from freshline.plan.record import Heartbeat
 
+pytestmark = pytest.mark.seconds
+
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 BEAT = Heartbeat(NOW - timedelta(minutes=1), {})
 

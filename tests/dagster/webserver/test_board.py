@@ -27,7 +27,7 @@ from tests.axe import read_axe, violations
 from tests.report.board.html import Page
 from tests.report.board.shop import HOSTILE, NOW, ORDERS, SPEND, Shop, fill, open_shop
 
-pytestmark = pytest.mark.security
+pytestmark = [pytest.mark.security, pytest.mark.seconds]
 
 # What the documentation promises. A machine with other work may miss it once.
 PROMISED_SECONDS = 5.0

@@ -334,6 +334,7 @@ CASES = {
 }
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", CASES)
 def test_keys_of(name):
     query, changed, columns, asked = CASES[name]

@@ -20,6 +20,8 @@ from tests.lanes import long_but
 from tests.report.alerts.shop import ORDERS, SPEND, Shop, make_shop
 from tests.report.alerts.situations import NOW
 
+pytestmark = pytest.mark.seconds
+
 RAISED, WORSENED, REMINDER, RECOVERED = AlertEvent
 LATE, FAILING, QUARANTINE, WATERMARK, LATE_ROWS, RETAINED, SUSPENDED, ENGINE_SILENT, SCHEDULER_SILENT = AlertKind
 

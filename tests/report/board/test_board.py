@@ -14,6 +14,8 @@ from freshline.report.intention_text import intention_lines
 from freshline.report.samples import Sample, value_text
 from tests.report.board.shop import BEST, DAILY, HOSTILE, LARGE, ORDERS, PRICES, REPORT, SPEND, Shop
 
+pytestmark = pytest.mark.seconds
+
 
 def board(shop: Shop, *wanted: object) -> Board:
     reader = BoardReader(shop.settings, shop.control)

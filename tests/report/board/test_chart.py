@@ -6,11 +6,15 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from freshline.plan.freshness_history import LagSample, LagSpan, Mark
 from freshline.report.board.board import Row
 from freshline.report.board.chart import CHART_WIDTH, SPARK_HEIGHT, first_moment, graph_chart, lag_chart, spark
 from freshline.report.board.read import BoardReader
 from tests.report.board.shop import NOW, ORDERS, PRICES, REPORT, SPEND, Shop
+
+pytestmark = pytest.mark.seconds
 
 
 def row_of(shop: Shop, name: object) -> Row:

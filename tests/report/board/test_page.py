@@ -63,6 +63,7 @@ def pages(shop: Shop) -> dict[str, str]:
     }
 
 
+@pytest.mark.seconds
 def test_hostile_texts_are_shown_as_texts_everywhere(pages):
     for html in pages.values():
         page = Page(html)
@@ -155,6 +156,7 @@ def test_a_choice_without_tables_says_so(pages):
     assert "No table is like this." in pages["all"]
 
 
+@pytest.mark.seconds
 def test_a_thousand_tables_are_a_page_in_less_than_a_second(shop):
     some = board(shop)
     rows = tuple(_renamed(some.rows[n % 7], f"area_{n % 20}.table_{n}") for n in range(1_000))

@@ -146,6 +146,7 @@ def test_a_suspended_table_says_so_and_keeps_its_lag() -> None:
     assert value(text, "freshline_table_lag_seconds", table="orders") == 500
 
 
+@pytest.mark.seconds
 def test_a_thousand_tables_are_shown_within_a_tenth_of_a_second() -> None:
     names = [f"sales.table_{number}" for number in range(1_000)]
     many = figures(tables=tuple(table(name) for name in names))

@@ -129,6 +129,7 @@ def test_promtool_accepts_the_rules(tmp_path: Path) -> None:
     assert check_rules(file) == ""
 
 
+@pytest.mark.seconds
 def test_the_rules_fire_when_they_should_and_not_before(tmp_path: Path) -> None:
     (tmp_path / "alerts.yml").write_text(shipped("alerts.yml"), encoding="utf-8")
     shutil.copy(TESTS, tmp_path)
@@ -143,6 +144,7 @@ def test_each_alert_has_a_test_in_which_it_fires() -> None:
     assert fired == {rule["alert"] for rule in rules() if "alert" in rule}
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -22,6 +22,8 @@ from freshline.sources.formats.fit import Wanted
 from freshline.sources.formats.orc_files import OrcRows
 from tests.typed_rows import aborting_orc_file, orc_file
 
+pytestmark = pytest.mark.seconds
+
 ORC = OrcRows(Wanted(pa.schema([("id", pa.int64())]), 1_000))
 
 

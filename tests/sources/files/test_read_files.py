@@ -68,6 +68,7 @@ def test_of_names_with_one_number_the_table_knows_which_was_read(tmp_path, monke
     assert set(read.find(FilesPosition(1, ()), ["b", "d"])) == {"b"}
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("seed", range(3))
 def test_random_looks_know_what_a_dictionary_knows(tmp_path, seed):
     chance, table = random.Random(seed), tmp_path / "t"

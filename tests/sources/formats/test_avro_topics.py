@@ -62,6 +62,7 @@ DECIMAL = logical("bytes", "decimal", precision=10, scale=2)
 UUID = "6f1e3b6c-0000-4000-8000-000000000001"
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("kind", "value", "declared", "expected"),
     [

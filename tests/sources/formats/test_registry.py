@@ -176,6 +176,7 @@ def test_who_asks_is_said_in_one_of_two_ways(registry):
     assert SECRET not in repr(Address("http://h", "u", SECRET, SECRET))
 
 
+@pytest.mark.seconds
 def test_a_registry_that_is_away_hangs_or_trickles_is_asked_again(registry, quick):
     registry.register(ORDER)
     registry.trickles = True

@@ -94,6 +94,7 @@ def test_what_is_no_gzip_is_refused(body):
         unpack(body, 1 << 20)
 
 
+@pytest.mark.seconds
 def test_a_bomb_is_left_at_the_limit():
     bomb = gzip.compress(bytes(200 << 20), 9)
     tracemalloc.start()

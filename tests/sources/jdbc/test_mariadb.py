@@ -18,6 +18,8 @@ from freshline.sources.reader import Asked
 from tests.mariadb import MariadbDatabase
 from tests.sources.jdbc.queried import GROWING, Host, Queried
 
+pytestmark = pytest.mark.seconds
+
 
 @pytest.fixture
 def database(mariadb, monkeypatch):

@@ -14,6 +14,8 @@ from freshline.sources.reader import Asked
 from tests.databases import Database
 from tests.sources.jdbc.queried import GROWING, Host, Queried
 
+pytestmark = pytest.mark.seconds
+
 BY_XMIN = {"read": "incremental", "column": "xmin"}
 
 

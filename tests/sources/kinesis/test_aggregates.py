@@ -103,6 +103,7 @@ def log(kinesis, tmp_path):
     made.close()
 
 
+@pytest.mark.seconds
 def test_an_aggregate_is_never_split_between_two_commits(log, kinesis, monkeypatch):
     monkeypatch.setattr("freshline.sources.kinesis.reader.BATCH_RECORDS", 2)
     monkeypatch.setattr("freshline.sources.kinesis.client.PAGE_RECORDS", 1)

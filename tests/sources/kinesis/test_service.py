@@ -19,6 +19,8 @@ from tests.kinesis import empty_page, error, page_of_a_proxy, running_kinesis
 from tests.sources.kinesis.reading import Log, rows_of
 from tests.sources.rabbitmq.reading import Host
 
+pytestmark = pytest.mark.seconds
+
 FIRST = "shardId-000000000000"
 SECRET = "hunter2-is-the-secret"
 

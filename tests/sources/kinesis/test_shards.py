@@ -15,6 +15,8 @@ from tests.lanes import few_or_many
 from tests.sources.kinesis.reading import Log
 from tests.sources.rabbitmq.reading import Host
 
+pytestmark = pytest.mark.seconds
+
 FIRST = "shardId-000000000000"
 DAY = 24 * 3_600_000
 

@@ -165,6 +165,7 @@ def event(number):
     return SnapshotReader(TABLE, [23, 25, 25], 50, 9).read(f"{number}\tname\t\\N\n".encode())
 
 
+@pytest.mark.seconds
 def test_few_events_stay_and_many_go_to_files(tmp_path):
     few = EventRows(TABLE.columns, tmp_path / "few", 7)
     for number in range(3):

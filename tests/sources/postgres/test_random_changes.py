@@ -89,6 +89,7 @@ def read_one(chance, url, name):
             connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("seeds", few_or_many(range(60), range(60, 3_000)))
 def test_the_rows_are_those_of_the_table_at_each_place(postgres, seeds):
     _, _, place = postgres.new_database().partition("://")

@@ -28,6 +28,8 @@ from freshline.testing.clock import LabClock
 from freshline.testing.crash import Crash
 from tests.databases import Database
 
+pytestmark = pytest.mark.seconds
+
 COLUMNS = "id INT, name STRING, PRIMARY KEY (id)"
 
 

@@ -30,6 +30,8 @@ from freshline.sources.reader import Asked
 from freshline.testing.crash import Crash
 from tests.sources.rabbitmq.reading import Host, Log, records, rows_of, table_of
 
+pytestmark = pytest.mark.seconds
+
 ASKED = Asked(Cancellation())
 KINDS = ("classic", "quorum")
 

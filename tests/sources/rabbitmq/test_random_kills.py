@@ -50,6 +50,7 @@ class KilledLog(Log):
         return found
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
 @pytest.mark.parametrize("rounds", few_or_many(25, 400))
 def test_nothing_is_lost_and_nothing_comes_twice(rabbitmq, tmp_path, monkeypatch, kind, rounds):

@@ -20,6 +20,8 @@ from freshline.sources.rabbitmq import stream as stream_module
 from freshline.sources.reader import Asked
 from tests.sources.rabbitmq.reading import Host, Log, table_of
 
+pytestmark = pytest.mark.seconds
+
 ASKED = Asked(Cancellation())
 
 

@@ -53,6 +53,7 @@ def test_a_server_that_hangs_up_is_told(web: WebServer) -> None:
     assert refused(web.url) == "localhost ended the connection: RemoteDisconnected."
 
 
+@pytest.mark.seconds
 def test_an_answer_that_trickles_has_a_deadline(web: WebServer) -> None:
     web.trickle = True
     begin = time.monotonic()
