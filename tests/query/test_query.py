@@ -56,6 +56,17 @@ def test_functions_that_give_another_value_each_time_are_seen(call):
         "ds = date(' today ')",
         "CASE ds WHEN 'today' THEN 1 END = 1",
         "datediff('today', ds) < 3",
+        "ds >= date_sub('today', 7)",
+        "ds >= dateadd('today', -7)",
+        "extract(DAY FROM 'today') = n",
+        "ds IS DISTINCT FROM 'today'",
+        "nullif(ds, 'today') IS NULL",
+        "coalesce(ds, 'today') > a",
+        "nvl(ds, 'today') > a",
+        "greatest(ds, 'today') > a",
+        "if(n = 1, ds, 'today') > a",
+        "CASE WHEN n = 1 THEN ds ELSE 'today' END > a",
+        "to_utc_timestamp('now', 'Asia/Tokyo') > ts",
     ],
 )
 def test_a_text_that_is_the_time_of_the_query_is_seen(condition):
@@ -72,7 +83,8 @@ def test_a_text_that_is_the_time_of_the_query_is_seen(condition):
         "status LIKE 'now' AS b",
         "concat(a, 'today') AS b",
         "'now' || a AS b",
-        "coalesce(a, 'today') AS b",
+        "coalesce(lower(a), 'today') AS b",
+        "CASE WHEN a > 1 THEN 'now' WHEN a > 2 THEN lower(b) END AS a",
         "CAST(a AS STRING) = 'now' AS b",
     ],
 )

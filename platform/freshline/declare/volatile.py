@@ -13,8 +13,16 @@ VOLATILE = frozenset(
 )
 # Texts that are the time of the query where they become a date or timestamp, with a zone or without.
 SPECIAL_DATE = re.compile(r"\s*(now|today|tomorrow|yesterday)(\s+\S+)?\s*$", re.IGNORECASE)
-_OF_DATES = ("date", "time", "day", "month", "year", "week", "hour", "minute", "second", "quarter", "trunc")
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.Between, exp.In)
+_OF_DATES = (
+    *("date", "time", "day", "month", "year", "week", "hour", "minute", "second", "quarter", "trunc"),
+    # as the parser calls date_add, date_diff and unix_timestamp
+    *("ts_or_ds", "extract", "unix"),
+)
+_COMPARISONS = (
+    *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Between, exp.In),
+    # Their values become of one type too.
+    *(exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif),
+)
 _TEXTS = (exp.Lower, exp.Upper, exp.Concat, exp.ConcatWs, exp.DPipe, exp.Trim, exp.Substring, exp.RegexpReplace)
 
 
@@ -40,8 +48,8 @@ def _is_special_date(literal: exp.Expr, *, compared: bool) -> bool:
     """Whether Spark reads the text as the time of the query: today, now, ..
 
     It does where the text is cast to a date or timestamp, by itself or by a function of dates. A comparison with one
-    casts it too: of which type the other side is nobody knows here, so it counts (with `compared`) unless that is
-    surely a text.
+    casts it too, and so does what gives one of several values: of which type the others are nobody knows here, so it
+    counts (with `compared`) unless one is surely a text.
     """
     if not (isinstance(literal, exp.Literal) and literal.is_string and SPECIAL_DATE.match(literal.name)):
         return False
@@ -51,16 +59,35 @@ def _is_special_date(literal: exp.Expr, *, compared: bool) -> bool:
         node, around = around, around.parent
     if isinstance(around, exp.Cast):
         return not around.is_type(*exp.DataType.TEXT_TYPES)
-    if isinstance(around, exp.Func) and not isinstance(around, exp.Case | exp.If | exp.Binary):
+    if isinstance(around, exp.AtTimeZone):
+        return True
+    if isinstance(around, exp.Func) and not isinstance(around, (exp.Case, exp.If, exp.Binary, *_COMPARISONS)):
         return any(part in _name_of(around) for part in _OF_DATES)
     if not compared:
         return False
     if isinstance(around, exp.If) and isinstance(around.parent, exp.Case) and around.this is node:
         others = [around.parent.this] if around.parent.this is not None else []
         return bool(others) and not _is_text(others[0])
+    if isinstance(around, exp.Case | exp.If):
+        return not all(_is_shown(branch) for branch in _branches(around))
     if isinstance(around, _COMPARISONS):
         return not any(_is_text(other) for other in around.iter_expressions() if other is not node)
     return False
+
+
+def _branches(node: exp.Expr) -> list[exp.Expr]:
+    """The values that CASE or IF may give."""
+    case = node.parent if isinstance(node, exp.If) and isinstance(node.parent, exp.Case) else node
+    ifs = case.args.get("ifs") or [case]
+    given = [*(each.args.get("true") for each in ifs), case.args.get("default"), case.args.get("false")]
+    return [each for each in given if each is not None]
+
+
+def _is_shown(node: exp.Expr) -> bool:
+    """Whether a value is a text, or NULL, among values of CASE."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return isinstance(node, exp.Null) or (isinstance(node, exp.Literal) and node.is_string) or _is_text(node)
 
 
 def _name_of(node: exp.Func) -> str:

@@ -192,6 +192,10 @@ class Exactness:
                 found.set(clause, None if condition is None else type(query.args[clause])(this=condition))
         return found
 
+    def has_exact_groups(self, select: exp.Select) -> bool:
+        """Whether a SELECT has the same rows whenever it is computed, in the same groups."""
+        return self._place(select).groups
+
     def is_exact_throughout(self, item: Lifted, items: Iterable[exp.Expr]) -> bool:
         """Whether a SELECT has the same rows whenever it is computed, before it groups them, and these expressions."""
         assert isinstance(item.query, exp.Select)

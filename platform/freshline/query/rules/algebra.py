@@ -25,7 +25,7 @@ from sqlglot import exp
 from freshline.declare.clock import CLOCK
 from freshline.query.clock import ClockSpan, clock_as, reads_clock
 from freshline.query.exactness import read_exactness
-from freshline.query.functions import is_aggregate, is_session_key
+from freshline.query.functions import GENERATORS, is_aggregate, is_session_key, name_of
 from freshline.query.resolved import Lifted, ResolvedQuery
 from freshline.query.tree import (
     NotDerivedError,
@@ -299,6 +299,10 @@ def _keys(query: exp.Select) -> Mapping[str, exp.Expr] | None:
     """
     group = query.args.get("group")
     if any(query.args.get(name) for name in NOT_LINEAR if name != "group"):
+        return None
+    items = (node for item in query.expressions for node in item.walk())
+    if any(isinstance(node, exp.UDTF) or name_of(node) in GENERATORS for node in items):
+        # Several rows of one group, which may be equal.
         return None
     if group is None:
         alone = all(any(is_aggregate(node) for node in own_nodes(item)) for item in query.expressions)

@@ -24,6 +24,11 @@ class Frame:
     after: float
 
     @property
+    def is_surely_of_time(self) -> bool:
+        """Whether what it is ordered by has times: an end that is an interval says so, CURRENT ROW says nothing."""
+        return self.scale is Scale.MICROSECONDS or any(0 < abs(end) < math.inf for end in (self.before, self.after))
+
+    @property
     def is_open(self) -> bool:
         """Whether an end is unbounded: then rows without a time are in the frames of others, or see them."""
         return math.inf in (self.before, self.after)

@@ -318,6 +318,9 @@ def _framed(
     }
     if named is None or not columns or not context.exactness.is_exact(time, query):
         return None
+    if not frame.is_surely_of_time and not _has_times(time, query, context):
+        # A text or a number has another order than the time that it may be read as.
+        return None
     places = {**columns, named: len(partition)}
 
     def select(asked: tuple[str, ...]) -> list[str]:
@@ -335,6 +338,15 @@ def _framed(
         return found
 
     return Found((*columns, named), select)
+
+
+def _has_times(column: exp.Expr, query: exp.Select, context: Context) -> bool:
+    """Whether a column of an input is known to have times."""
+    if not isinstance(column, exp.Column):
+        return False
+    relation = next((source.name for source in sources_of(query) if source.alias_or_name == column.table), "")
+    kind = context.types.get(relation.lower(), {}).get(column.name.lower(), "").upper()
+    return kind == "DATE" or kind.startswith("TIMESTAMP")
 
 
 def _widest_frame(windows: Sequence[exp.Window]) -> Frame | None:

@@ -210,11 +210,33 @@ def _ends(compared: Comparison, alias: str, scope: _Scope, laterals: Lateral) ->
             continue
         text = sql(other)
         if isinstance(own.unnest(), exp.Column) or range_of(own) is not None:
-            text = f"unix_micros(TRY_CAST({text} AS TIMESTAMP))"
+            text = _moment(text, own, side)
         text = f"{text} - {found.greatest if side == 0 else found.least}".replace("- -", "+ ")
         if compared.or_null:
             text = f"coalesce({text}, {OPEN})"
         yield found.column, next(iter(tables)), side, text
+
+
+def _moment(text: str, own: exp.Expr, side: int) -> str:
+    """A value that is compared with `own`, in microseconds; its end on one side where it may be a date or a time.
+
+    Spark reads a text as what stands beside it: of a date the time of day is left out.
+    """
+    moment = f"unix_micros(TRY_CAST({text} AS TIMESTAMP))"
+    if _is_timestamp(own):
+        return moment
+    day = f"unix_micros(CAST(TRY_CAST({text} AS DATE) AS TIMESTAMP))"
+    return f"{'least' if side == 0 else 'greatest'}({moment}, {day})"
+
+
+def _is_timestamp(node: exp.Expr) -> bool:
+    """Whether an expression whose column has timestamps is surely no date."""
+    node = node.unnest()
+    if isinstance(node, exp.Add | exp.Sub):
+        return _is_timestamp(node.this)
+    return isinstance(node, exp.Column | exp.TimestampTrunc) or (
+        isinstance(node, exp.Cast) and node.is_type("timestamp", "timestamptz", "timestampltz", "timestampntz")
+    )
 
 
 def _range(node: exp.Expr, scope: _Scope, laterals: Lateral) -> TimeRange | None:

@@ -119,6 +119,8 @@ class Touched:
     def _needed(self, items: Sequence[exp.Expr | None]) -> list[exp.Join]:
         """The joins without those that only add columns which nothing here looks at; a LEFT JOIN takes no row away."""
         joins = list(self.joins)
+        if self.having is not None:
+            return joins  # a partner more is a row more of the group
         for join in reversed(self.joins):
             if KINDS.get(((join.side or "").upper(), (join.kind or "").upper())) != "LEFT":
                 continue
@@ -413,8 +415,12 @@ def _decided_by(
     differs = exp.EQ(this=exp.Add(this=new, expression=old), expression=one)
     if inside.place in ("where", "on"):
         return replace(everything, where=(differs, *everything.where), both=False)
+    if not exactness.has_exact_groups(select):
+        raise inexact(condition)
     kept = exactness.exact_only((part for part in _conditions(select, "having") if not _reads(part, changed)), select)
-    return replace(everything, both=False, group=select.args.get("group"), having=all_of([differs, *kept]))
+    # What a group adds up to follows from just its rows, of which no condition may be left out.
+    where, group = tuple(_where(select)), select.args.get("group")
+    return replace(everything, where=where, both=False, group=group, having=all_of([differs, *kept]))
 
 
 def _at_either(condition: exp.Expr, changed: frozenset[str]) -> exp.Expr:
