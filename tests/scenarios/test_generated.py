@@ -4,7 +4,8 @@ The changes are random and the seed is printed; a failure is replayed by its see
 `generator` draws are refreshed by every strategy in turn, and some are compared with DuckDB. FRESHLINE_GENERATED is how
 many refreshes the long lane makes, FRESHLINE_GENERATED_DOUBLES how many of them over sums of DOUBLE,
 FRESHLINE_GENERATED_EVENT_TIME how many over windows, matches and intervals of time, FRESHLINE_GENERATED_TIMED how many
-that compare rows with the time, FRESHLINE_GENERATED_ONE_ROW how many of aggregates over all rows. The long lane begins
+that compare rows with the time, FRESHLINE_GENERATED_ONE_ROW how many of aggregates over all rows,
+FRESHLINE_GENERATED_FIRST how many of the first rows of an order. The long lane begins
 with other seeds every day, so that nights differ, and a failure names its own; FRESHLINE_SEED is where it begins
 instead.
 """
@@ -280,6 +281,23 @@ def test_tables_of_many_random_queries_of_one_row_equal_them(spark):
 
     print(counts)
     # Many of them leave out all rows that changed.
+    assert counts.strategies["keys"] > wanted // 10, counts
+
+
+@pytest.mark.slow
+def test_the_first_rows_of_random_queries_equal_them(spark):
+    counts = refresh_random_queries(spark, 8, 6005, tables=3, rounds=3, deep=2, ordered=1.0)
+
+    assert counts.strategies["keys"] >= 2, counts
+
+
+@pytest.mark.long
+def test_the_first_rows_of_many_random_queries_equal_them(spark):
+    wanted = int(os.environ.get("FRESHLINE_GENERATED_FIRST", "300"))
+
+    counts = refresh_random_queries(spark, wanted, first_seed(6), tables=6, rounds=4, ordered=0.9)
+
+    print(counts)
     assert counts.strategies["keys"] > wanted // 10, counts
 
 

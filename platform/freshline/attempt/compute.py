@@ -18,6 +18,7 @@ from freshline.declare.spec import TableSpec
 from freshline.errors import DuplicateKeyError, LookupKeyError, ProcessKeyError
 from freshline.keyed.batches import KIND
 from freshline.plan.partition import Interval
+from freshline.query.first_rows import first_rows
 from freshline.query.query import read_query
 from freshline.query.select_list import groups_by
 from freshline.refresh.cancellation import Cancellation
@@ -26,6 +27,7 @@ from freshline.refresh.fold import as_stored, fold_all
 from freshline.refresh.graph import Graph
 from freshline.refresh.inputs import Pinned, read_whole, shadow_inputs
 from freshline.refresh.literal import collect_for_message, quoted
+from freshline.refresh.netting import is_ordered
 from freshline.refresh.read_only import read_declared
 
 
@@ -76,9 +78,22 @@ def run_before_constraints(
         graph = Graph(spark, spec.query, str(spec.written_at), check)
         return as_stored(graph.rows(graph.values(graph.edges())), spec)
     versions = {join.alias.lower(): pins[join.table].position.version for join in spec.query.lookup_joins}
-    views = [name.view for name in spec.query.reads]
-    rows = as_stored(read_declared(spark, spec.query.render(versions=versions), views), spec)
+    rows = as_stored(_in_one_order(spark, spec.query.render(versions=versions), views_of(spec)), spec)
     return rows if intervals is None else rows.where(within(spec, rows.schema, intervals))
+
+
+def views_of(spec: TableSpec) -> list[str]:
+    """The views that the query of a table reads."""
+    return [name.view for name in spec.query.reads]
+
+
+def _in_one_order(spark: SparkSession, text: str, views: Sequence[str]) -> DataFrame:
+    """The rows of a declared query; where it keeps the first ones of an order, always the same of equal ones."""
+    rows = read_declared(spark, text, views)
+    first = first_rows(text)
+    if first is None or not all(is_ordered(field.dataType) for field in rows.schema.fields):
+        return rows
+    return read_declared(spark, first.ordered(rows.columns), views)
 
 
 def compute_whole(

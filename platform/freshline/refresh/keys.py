@@ -414,14 +414,15 @@ def is_as_declared(spark: SparkSession, affected: Affected, declared: str, store
     read, asked = stored(read_only(spark, affected.whole)), stored(read_only(spark, declared))
     if [field.dataType for field in read.schema.fields] != [field.dataType for field in asked.schema.fields]:
         return False
-    if read.sameSemantics(asked) or _planned_alike(read, asked):
+    if read.sameSemantics(asked) or is_planned_alike(read, asked):
         return True
     with _plain_plans(spark):
         read, asked = read_only(spark, affected.whole), read_only(spark, in_lower_case(declared))
-        return _planned_alike(stored(read), stored(asked))
+        return is_planned_alike(stored(read), stored(asked))
 
 
-def _planned_alike(read: DataFrame, asked: DataFrame) -> bool:
+def is_planned_alike(read: DataFrame, asked: DataFrame) -> bool:
+    """Whether Spark plans two queries in one way, so that they are one query."""
     plans = [rows._jdf.queryExecution().optimizedPlan() for rows in (read, asked)]
     return bool(plans[0].sameResult(plans[1]))
 

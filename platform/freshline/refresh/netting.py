@@ -6,7 +6,22 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, GeographyType, GeometryType, MapType, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DatetimeType,
+    DayTimeIntervalType,
+    GeographyType,
+    GeometryType,
+    MapType,
+    NumericType,
+    StringType,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from freshline.query.rules.algebra import SIGN
 from freshline.refresh.literal import quoted
@@ -15,6 +30,7 @@ _NET = "_freshline_net"
 # Values of these types that Spark takes for equal may differ: zeros of either sign, and texts of a collation that
 # differ in letter case. What is made of them is not the same.
 LOOSELY_EQUAL = ("double", "float", "collate")
+_ORDERED = (NumericType, BooleanType, BinaryType, DatetimeType, DayTimeIntervalType, YearMonthIntervalType)
 
 
 def net(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -48,6 +64,19 @@ def is_compared(kind: DataType) -> bool:
             return is_compared(kind.elementType)
         case _:
             return not isinstance(kind, MapType | VariantType | GeometryType | GeographyType)
+
+
+def is_ordered(kind: DataType) -> bool:
+    """Whether Spark puts the values of a type in one order, in which different values are not equal (zeros are)."""
+    match kind:
+        case StructType():
+            return all(is_ordered(field.dataType) for field in kind.fields)
+        case ArrayType():
+            return is_ordered(kind.elementType)
+        case StringType():
+            return kind == StringType()
+        case _:
+            return isinstance(kind, _ORDERED)
 
 
 def not_compared(rows: DataFrame, columns: Sequence[str]) -> str | None:

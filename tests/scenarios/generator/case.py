@@ -50,7 +50,8 @@ class Table:
 
     With `daily` it has time partitions of a day each. Rows that do not meet `expected` are left out of it. `summed` are
     those of its columns whose values follow the order in which rows are added up. `outputs` are its side outputs, each
-    with its condition; `taken` is what is true of its rows then.
+    with its condition; `taken` is what is true of its rows then. With `first` it keeps the first
+    rows of an order.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Table:
     taken: str = ""
     versions: tuple[tuple[str, Versions], ...] = ()
     meanings: tuple[Meaning, ...] = ()
+    first: bool = False
 
     @property
     def defined(self) -> str:
@@ -185,6 +187,7 @@ def draw(
     other_forms: bool = False,
     timed: float = 0.0,
     parted: float = 0.0,
+    ordered: float = 0.0,
 ) -> Case:
     """The case of a seed.
 
@@ -198,7 +201,7 @@ def draw(
     are read by MATCH_RECOGNIZE, and have more rows; with `intervals`, rows meet others in an interval of time, in joins
     and frames; with `other_forms`, they meet constant rows, columns have other names by an alias, and joins have
     subqueries. `timed` is the share of tables whose rows enter and leave as time passes, `parted` of those with side
-    outputs.
+    outputs, and `ordered` of those that keep the first rows of an order.
     """
     random = Random(seed)
     relations = sources(random)
@@ -224,7 +227,7 @@ def draw(
         intervals=intervals,
         other_forms=other_forms,
     )
-    first = tuple(changes.first())
+    begun = tuple(changes.first())
     made = []
     for number in range(tables):
         query = queries.top()
@@ -251,8 +254,9 @@ def draw(
             if filtered is not None:
                 made.append(_table(apart, table.name, filtered, partitioned))
                 continue
-        if parted and Random(f"{seed} {table.name} parted").random() < parted and not table.daily:
-            made.append(_parted(Random(f"{seed} {table.name} parts"), table, query))
+        other = _parted_or_ordered(seed, table, query, parted, ordered)
+        if other is not None:
+            made.append(other)
             continue
         if apart.random() < judged:
             terms = [Term(f"`{column.name}`", column.kind, True) for column in query.columns]
@@ -264,7 +268,7 @@ def draw(
         replace(table, versions=versions, meanings=tuple(each for each in known if each.written in table.query))
         for table in made
     ]
-    return Case(seed, relations, first, tuple(made), tuple(tuple(changes.some()) for _ in range(rounds)))
+    return Case(seed, relations, begun, tuple(made), tuple(tuple(changes.some()) for _ in range(rounds)))
 
 
 def _table(random: Random, name: str, query: Query, partitioned: float) -> Table:
@@ -275,12 +279,34 @@ def _table(random: Random, name: str, query: Query, partitioned: float) -> Table
     return Table(name, query.text, tuple(column.name.lower() for column in query.columns), key, parts, summed=summed)
 
 
+def _parted_or_ordered(seed: int, table: Table, query: Query, parted: float, ordered: float) -> Table | None:
+    """The table with side outputs, or with the first rows of an order, by chance; None for neither."""
+    if table.daily:
+        return None
+    if parted and Random(f"{seed} {table.name} parted").random() < parted:
+        return _parted(Random(f"{seed} {table.name} parts"), table, query)
+    if ordered and Random(f"{seed} {table.name} ordered").random() < ordered:
+        return _first(Random(f"{seed} {table.name} order"), table, query)
+    return None
+
+
 def _parted(random: Random, table: Table, query: Query) -> Table:
     """The table with one or two side outputs, by conditions on its columns."""
     terms = [Term(f"`{column.name}`", column.kind, True) for column in query.columns if column.kind != SUMMED]
     drawn = Queries(random, (), 1)
     outputs = tuple((f"{table.name}_{n}", drawn.condition(terms)) for n in range(random.choice((1, 2))) if terms)
     return replace(table, outputs=outputs, taken=" AND ".join(_untaken(outputs)))
+
+
+def _first(random: Random, table: Table, query: Query) -> Table:
+    """The table with the first rows of its query, by an order in which others may be equal."""
+    names = [column.name for column in query.columns]
+    order = [
+        f"`{name}`{random.choice(('', '', ' DESC'))}{random.choice(('', '', ' NULLS FIRST', ' NULLS LAST'))}"
+        for name in random.sample(names, random.randint(1, len(names)))
+    ]
+    text = f"{table.query} ORDER BY {', '.join(order)} LIMIT {random.choice((1, 2, 3, 5, 9))}"
+    return replace(table, query=text, partitioned_by=(), first=True)
 
 
 def _untaken(outputs: Sequence[tuple[str, str]]) -> list[str]:

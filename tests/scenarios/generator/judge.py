@@ -225,7 +225,8 @@ def judge_refreshes(
 def _look_at(lab: Lab, case: Case, table: Table, number: int, drawn: Random, counts: Counts) -> Failure | None:
     """Whether a table and its side outputs are as their conditions and another engine have them."""
     failure = None
-    share = BY_DEFINITION if table.meanings else SECOND_OPINIONS
+    # Of equal rows another engine may take others for the first.
+    share = 0.0 if table.first else BY_DEFINITION if table.meanings else SECOND_OPINIONS
     for part in (table, *table.parts):
         if part is not table:
             failure = _differ(lab, part, number, "a refresh of the main table", counts)

@@ -5,12 +5,12 @@ Everything is computed over pinned inputs in a session that nothing else uses; n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
@@ -21,12 +21,14 @@ from freshline.attempt.compute import (
     is_unique_by_query,
     run_before_constraints,
     run_query,
+    views_of,
 )
 from freshline.commit.delta_log import count_rows, is_never_null, newest_version
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import DeltaJoin, TableSpec
 from freshline.plan.changes import ChangeKind, Changes
+from freshline.query.first_rows import Order, first_rows
 from freshline.query.reason import Reason
 from freshline.query.rules.algebra import Algebra
 from freshline.query.rules.stretch import Sessions, Stretch
@@ -57,6 +59,7 @@ from freshline.refresh.keys import (
     drop_key_views,
     find_keys,
     is_broken_plan,
+    is_planned_alike,
     keys_of,
     reads_as_declared,
     why_not,
@@ -65,11 +68,14 @@ from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import FEW_ROWS, materialize_once
 from freshline.refresh.narrowing import narrow
 from freshline.refresh.near import Inputs, Near, compute_near, is_served, near_changes
+from freshline.refresh.netting import is_ordered
+from freshline.refresh.read_only import read_declared
 from freshline.refresh.searches import is_in_utc
-from freshline.strategies.keys.rule import ALL_ROWS, RefoldKeys, RefreshKeys
+from freshline.strategies.keys.rule import ALL_ROWS, Ordered, RefoldKeys, RefreshKeys
 
 # Change sets up to this size are sent to every task that they are joined in.
 BROADCAST_ROWS = 500_000
+_IS_END = "_freshline_is_end"
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,8 @@ def find_changes(attempt: Attempt, step: RefreshKeys) -> tuple[Changed | Reason,
             found = _by_algebra(sides, step.algebra) or step.otherwise
         elif step.stretch is not None:
             found = _by_stretch(sides, step.stretch) or step.otherwise
+        elif step.first is not None:
+            found = _by_first_rows(sides, step.first)
         return (_by_keys(sides) if found is None else found), hits
     except (*REFUSED, *FAILED_BY_ROWS, Py4JJavaError) as error:
         if isinstance(error, Py4JJavaError) and not is_broken_plan(error):
@@ -212,25 +220,31 @@ def _of_one_row(target: DataFrame, followed: Followed) -> Changed:
     return Changed(keys_of(target), rows, count, ALL_ROWS, ())
 
 
-def _by_keys(sides: _Sides) -> Changed | Reason:
-    """The affected keys, and how their rows differ from what is stored; or why that is not told."""
+def _find_keys(sides: _Sides, declared: str) -> Keys | Reason:
+    """The affected keys of the query `declared`; or why that is not told."""
     attempt, step, inputs, target = sides.attempt, sides.step, sides.inputs, sides.target
-    runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
-    pins = attempt.inputs
-    assert isinstance(spec.query, SqlQuery)
+    runtime, spark, spec, pins = attempt.runtime, attempt.spark, attempt.spec, attempt.inputs
     found = {name.view.lower(): _changed_rows(attempt, name) for name in step.changed}
     images = {(Reading.CHANGED, relation): rows for relation, (rows, _) in found.items()}
     attempt.held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins])
-    keys = find_keys(
+    return find_keys(
         spark,
         step.affected,
         {**inputs, **images},
         target.schema,
-        declared=None if runtime.is_understood(spec.fingerprint, step.changed) else spec.query.render(),
+        declared=None if runtime.is_understood(spec.fingerprint, step.changed) else declared,
         stored=partial(as_stored, spec=spec),
         unchanged=[relation for relation, (_, count) in found.items() if count == 0],
         grown=[name.view.lower() for name in step.changed if _has_grown(pins[name], attempt.changes[name])],
     )
+
+
+def _by_keys(sides: _Sides) -> Changed | Reason:
+    """The affected keys, and how their rows differ from what is stored; or why that is not told."""
+    attempt, step, target = sides.attempt, sides.step, sides.target
+    runtime, spark, spec, pins = attempt.runtime, attempt.spark, attempt.spec, attempt.inputs
+    assert isinstance(spec.query, SqlQuery)
+    keys = _find_keys(sides, spec.query.render())
     if isinstance(keys, Reason):
         return keys
     runtime.note_understood(spec.fingerprint, step.changed)
@@ -307,6 +321,61 @@ def _by_stretch(sides: _Sides, stretch: Stretch) -> Changed | Reason | None:
     near, new, many = compute_near(near, rows, target, compute)
     touched = new.select(*columns).unionAll(near.stored(target).select(*columns)).distinct()
     return _difference(sides, keys_of(touched), new, many, step.reason)
+
+
+def _by_first_rows(sides: _Sides, first: Ordered) -> Changed | Reason:
+    """How the first rows of an order change (`freshline.query.first_rows`); or why they do not follow."""
+    attempt, step, target = sides.attempt, sides.step, sides.target
+    runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
+    assert isinstance(spec.query, SqlQuery)
+    rows = first_rows(spec.query.render())
+    assert rows is not None
+    if not all(is_ordered(field.dataType) for field in target.schema.fields):
+        return Reason("TOP_N", "the values of a column have no order")
+    keys = _find_keys(sides, rows.every)
+    if isinstance(keys, Reason):
+        return keys
+    views = views_of(spec)
+    every = as_stored(read_declared(spark, rows.every, views), spec)
+    order = _order(first.order, every.columns)
+    if not runtime.is_understood(spec.fingerprint, step.changed):
+        asked = as_stored(read_declared(spark, rows.ordered(every.columns), views), spec)
+        if not is_planned_alike(every.orderBy(*order).limit(rows.count), asked):
+            return Reason("REWRITE_MISMATCH", "ORDER BY")
+    runtime.note_understood(spec.fingerprint, step.changed)
+    if keys.count == 0:
+        return Changed(keys, None, 0, step.reason, spec.primary_key)
+    _narrow(sides, keys)
+    every = as_stored(read_declared(spark, rows.every, views), spec)
+    names = [F.col(quoted(name)) for name in target.columns]
+    # Of the rows of the keys no more than the first can be among the first of all.
+    came, _ = materialize_once(keys.restrict(every).orderBy(*order).limit(rows.count).select(*names))
+    candidates = keys.leave(target).unionAll(came).withColumn(_IS_END, F.lit(False))
+    is_full = target.count() >= rows.count
+    if is_full:
+        # The last stored row as a mark, behind all rows that are equal to it: no other row is known beyond it.
+        last = target.orderBy(*_order(first.order, every.columns, backwards=True)).limit(1)
+        candidates = candidates.unionAll(last.withColumn(_IS_END, F.lit(True)))
+    new, many = materialize_once(candidates.orderBy(*order, F.col(_IS_END)).limit(rows.count))
+    if is_full and new.where(_IS_END).take(1):
+        return Reason("TOP_N", f"rows behind the first {rows.count:,} follow")
+    new = new.drop(_IS_END)
+    columns = [F.col(quoted(name)) for name in keys.columns]
+    touched = target.select(*columns).unionAll(new.select(*columns)).distinct()
+    return _difference(sides, keys_of(touched), new, many, step.reason)
+
+
+def _order(order: Sequence[Order], columns: Sequence[str], *, backwards: bool = False) -> list[Column]:
+    """The parts of an order with all columns behind them, as `FirstRows.ordered` writes it; or from its end."""
+    last = [Order(name, descending=False, nulls_first=True) for name in columns]
+    found = []
+    for part in (*order, *last):
+        column = F.col(quoted(part.column))
+        if part.descending != backwards:
+            found.append(column.desc_nulls_first() if part.nulls_first != backwards else column.desc_nulls_last())
+        else:
+            found.append(column.asc_nulls_first() if part.nulls_first != backwards else column.asc_nulls_last())
+    return found
 
 
 def _difference(sides: _Sides, keys: Keys, new: DataFrame, many: int, reason: Reason) -> Changed:

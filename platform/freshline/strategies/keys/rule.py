@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from freshline.declare.clock import CLOCK
@@ -15,6 +15,7 @@ from freshline.plan.models import has_rows_of_other_models
 from freshline.plan.result import Strategy
 from freshline.plan.step import Situation, Step
 from freshline.plan.strategy import RefreshStrategy
+from freshline.query.first_rows import FirstRows, Order, first_rows, order_of
 from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.algebra import Algebra, find_algebra
@@ -29,12 +30,21 @@ ALL_ROWS = Reason("ALGEBRAIC", "all rows")
 
 
 @dataclass(frozen=True)
+class Ordered:
+    """The first rows of a query, and the parts of its ORDER BY."""
+
+    rows: FirstRows
+    order: tuple[Order, ...]
+
+
+@dataclass(frozen=True)
 class RefreshKeys(Step):
     """Compute the rows of affected keys again, and write those that differ. `changed` are the inputs that changed.
 
     `algebra` says how they follow from their old values and the changed rows, where they do; `stretch` which rows of
     their keys alone are to be read, where these are not all. Where all rows are of one key there are no keys to find,
-    and `otherwise` is why the table is computed in full where neither says what follows.
+    and `otherwise` is why the table is computed in full where neither says what follows. `first` is the query of a
+    table that keeps the first rows of an order, with that order; then the keys are those of all rows.
     """
 
     affected: Affected
@@ -43,6 +53,7 @@ class RefreshKeys(Step):
     algebra: Algebra | None = None
     stretch: Stretch | None = None
     otherwise: Reason | None = None
+    first: Ordered | None = None
 
     computed_by = "freshline.strategies.keys.write:refresh_keys"
     strategy = Strategy.KEYS
@@ -176,10 +187,8 @@ def _refresh(situation: Situation) -> RefreshKeys | Reason:
     if algebra is not None and clock is not None:
         algebra = algebra.at(clock)
     if isinstance(affected, Reason):
-        whole = understood(resolved, touched)
-        if isinstance(whole, Reason):
-            return affected
-        return _of_all_rows(whole if clock is None else whole.at(clock), changed, stretch, algebra, affected)
+        first = _first_rows(situation, schema, types) if as_declared else None
+        return first or _of_all_rows(situation, understood(resolved, touched), stretch, algebra, affected)
     affected = affected if clock is None else affected.at(clock)
     if stretch is not None:
         return RefreshKeys(affected, frozenset(changed), _near(stretch), stretch=stretch)
@@ -188,14 +197,40 @@ def _refresh(situation: Situation) -> RefreshKeys | Reason:
     return RefreshKeys(affected, frozenset(changed), Reason("AFFECTED_KEYS", ", ".join(affected.columns)), algebra)
 
 
+def _first_rows(
+    situation: Situation, schema: Mapping[str, Sequence[str]], types: Mapping[str, Mapping[str, str]]
+) -> RefreshKeys | None:
+    """The step of a table that keeps the first rows of an order; None where these do not follow from stored ones."""
+    spec, changed = situation.spec, frozenset(situation.changed)
+    if spec.constraints or spec.time_partitions is not None or spec.partitioned_by or situation.clock is not None:
+        # The stored rows would not be all of the first ones, or not have the values that they were put in order by.
+        return None
+    found = first_rows(situation.query.text)
+    if found is None:
+        return None
+    every = ResolvedQuery.of(found.every, schema, types)
+    order = order_of(situation.query, every)
+    if order is None:
+        return None
+    affected = find_affected(every, frozenset(name.view.lower() for name in changed))
+    if isinstance(affected, Reason):
+        return None
+    about = f"{', '.join(affected.columns)}; the first {found.count:,} rows"
+    return RefreshKeys(affected, changed, Reason("AFFECTED_KEYS", about), first=Ordered(found, order))
+
+
 def _of_all_rows(
-    whole: Affected,
-    changed: Iterable[TableName],
+    situation: Situation,
+    whole: Affected | Reason,
     stretch: Stretch | None,
     algebra: Algebra | None,
     otherwise: Reason,
 ) -> RefreshKeys | Reason:
     """The step of a table all of whose rows are of one key; `otherwise` where neither a stretch nor algebra tells."""
+    if isinstance(whole, Reason):
+        return otherwise
+    changed, clock = situation.changed, situation.clock
+    whole = whole if clock is None else whole.at(clock)
     if stretch is not None and not stretch.keys:
         return RefreshKeys(whole, frozenset(changed), _near(stretch), stretch=stretch, otherwise=otherwise)
     if algebra is not None and not algebra.keys:
