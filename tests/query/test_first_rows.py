@@ -63,6 +63,9 @@ def test_the_query_without_its_last_clauses(query: str, every: str, count: int) 
         "SELECT id FROM o ORDER BY id LIMIT 0",
         "SELECT id FROM o ORDER BY id LIMIT 9223372036854775807",
         "SELECT id FROM o ORDER BY ALL LIMIT 3",
+        "SELECT id FROM o ORDER BY ALL DESC LIMIT 3",
+        "SELECT id FROM o ORDER BY (all) NULLS LAST LIMIT 3",
+        "SELECT id FROM o ORDER BY `all` LIMIT 3",
         "SELECT id FROM o SORT BY id LIMIT 3",
         "SELECT id, sum(v) OVER w FROM o ORDER BY id WINDOW w AS (PARTITION BY k) LIMIT 3",
         "SELECT id FROM (SELECT id FROM o ORDER BY id LIMIT 3)",
@@ -84,7 +87,7 @@ def test_other_queries_do_not_keep_first_rows(query: str) -> None:
          [("k", "ASC", "LAST"), ("id", "DESC", "FIRST")]),
         ("SELECT k, sum(v) AS total, count(*) AS n FROM o GROUP BY k ORDER BY sum(v), count(*) LIMIT 3",
          [("total", "ASC", "FIRST"), ("n", "ASC", "FIRST")]),
-        ("SELECT x.id AS n FROM o AS x ORDER BY x.id LIMIT 3", [("n", "ASC", "FIRST")]),
+        ("SELECT x.id FROM o AS x ORDER BY x.id LIMIT 3", [("id", "ASC", "FIRST")]),
         ("SELECT id FROM o UNION SELECT id FROM o ORDER BY id LIMIT 3", [("id", "ASC", "FIRST")]),
         ("SELECT id, name FROM o JOIN c USING (k) ORDER BY name LIMIT 3", [("name", "ASC", "FIRST")]),
     ],
@@ -101,6 +104,8 @@ def test_the_order_is_by_columns_of_the_result(query: str, expected: list[tuple[
         "SELECT id, v FROM o ORDER BY v + 1 LIMIT 3",
         "SELECT id FROM o ORDER BY 2 LIMIT 3",
         "SELECT id FROM o ORDER BY rand() LIMIT 3",
+        "SELECT id AS n FROM o ORDER BY id LIMIT 3",
+        "SELECT k, count(*) FROM o GROUP BY k ORDER BY count(*) LIMIT 3",
         # Spark takes v for the column of the result, which is id
         "SELECT id AS v, v + 1 AS w FROM o ORDER BY v + 1 LIMIT 3",
         # another value whenever it is computed

@@ -82,6 +82,7 @@ def test_a_text_that_is_the_time_of_the_query_is_seen(condition):
         "lower(status) IN ('now', 'later') AS b",
         "status LIKE 'now' AS b",
         "concat(a, 'today') AS b",
+        "regexp_extract(a, 'today', 0) AS b",
         "'now' || a AS b",
         "coalesce(lower(a), 'today') AS b",
         "CASE WHEN a > 1 THEN 'now' WHEN a > 2 THEN lower(b) END AS a",

@@ -92,6 +92,15 @@ def test_of_equal_rows_the_same_are_first_however_they_are_computed(scores):
     assert sorted(number for _, number in rows(lab, "u")) == [5, 7, 14, 21]
 
 
+def test_an_order_by_all_columns_is_left_as_it_is(scores):
+    lab = scores
+    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT score, id FROM scores ORDER BY ALL DESC LIMIT 2")
+    refresh(lab)
+    assert rows(lab) == [(480, 48), (490, 49)]
+    lab.sql("INSERT INTO scores VALUES (1000, 'x', 1000)")
+    assert refresh(lab).strategy == "full"
+
+
 @pytest.mark.parametrize(
     ("query", "order"),
     long_but(

@@ -13,11 +13,9 @@ VOLATILE = frozenset(
 )
 # Texts that are the time of the query where they become a date or timestamp, with a zone or without.
 SPECIAL_DATE = re.compile(r"\s*(now|today|tomorrow|yesterday)(\s+\S+)?\s*$", re.IGNORECASE)
-_OF_DATES = (
-    *("date", "time", "day", "month", "year", "week", "hour", "minute", "second", "quarter", "trunc"),
-    # as the parser calls date_add, date_diff and unix_timestamp
-    *("ts_or_ds", "extract", "unix"),
-)
+_OF_DATES = ("date", "time", "day", "month", "year", "week", "hour", "minute", "second", "quarter", "trunc")
+# As the parser calls date_add, unix_timestamp and others.
+_ALSO_OF_DATES = ("ts_or_ds_add", "ts_or_ds_diff", "extract", "str_to_unix")
 _COMPARISONS = (
     *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Between, exp.In),
     # Their values become of one type too.
@@ -62,7 +60,8 @@ def _is_special_date(literal: exp.Expr, *, compared: bool) -> bool:
     if isinstance(around, exp.AtTimeZone):
         return True
     if isinstance(around, exp.Func) and not isinstance(around, (exp.Case, exp.If, exp.Binary, *_COMPARISONS)):
-        return any(part in _name_of(around) for part in _OF_DATES)
+        name = _name_of(around)
+        return name in _ALSO_OF_DATES or any(part in name for part in _OF_DATES)
     if not compared:
         return False
     if isinstance(around, exp.If) and isinstance(around.parent, exp.Case) and around.this is node:

@@ -22,9 +22,10 @@ from sqlglot.errors import SqlglotError
 from freshline.declare.tokens import Kind, Text, Token
 from freshline.errors import DeclarationError
 from freshline.query.exactness import read_exactness
+from freshline.query.functions import is_aggregate
 from freshline.query.query import Query
 from freshline.query.resolved import ResolvedQuery
-from freshline.query.tree import NotDerivedError, item_expression, items_by_name
+from freshline.query.tree import NotDerivedError, items_by_name, own_nodes
 
 # Spark counts rows of LIMIT in 32 bits.
 MOST_ROWS = 2**31 - 1
@@ -86,9 +87,11 @@ def first_rows(text: str) -> FirstRows | None:
     if not starts:
         return None
     between = [token.word for token in outer[starts[-1] + 2 : -2]]
-    if _OTHER_CLAUSES & set(between) or between == ["ALL"] or "SELECT" in between:
+    order, limit = outer[starts[-1]].start, outer[-2].start
+    first = next(token for token in tokens if token.start >= outer[starts[-1] + 1].end and token.word not in _OPEN)
+    if _OTHER_CLAUSES & set(between) or "SELECT" in between or first.value.upper() == "ALL":
         return None
-    return FirstRows(text, outer[starts[-1]].start, outer[-2].start, int(outer[-1].raw))
+    return FirstRows(text, order, limit, int(outer[-1].raw))
 
 
 def _is_count(token: Token) -> bool:
@@ -148,5 +151,14 @@ def _column(node: exp.Expr, tree: exp.Query, names: Sequence[str]) -> str | None
         # A name of the result is that column within an expression too, whatever else has the name.
         if column.parts[0].name.lower() in names and items.get(column.parts[0].name.lower()) != column:
             return None
-    found = [item for item in tree.expressions if item_expression(item) == node]
-    return found[0].alias_or_name.lower() if found and found[0].alias_or_name else None
+    for name, item in items.items():
+        if item == node and name in names:
+            # Spark sorts what is no group before it is named, so there the name must be the column's own.
+            return name if _groups(tree) or (isinstance(node, exp.Column) and node.name.lower() == name) else None
+    return None
+
+
+def _groups(select: exp.Select) -> bool:
+    return bool(select.args.get("group")) or any(
+        is_aggregate(node) for item in select.expressions for node in own_nodes(item)
+    )
