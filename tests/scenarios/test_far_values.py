@@ -136,3 +136,17 @@ def test_names_of_fields_are_no_types(lab):
     found = query(lab.runtime, "SELECT x.variant_id AS v, _change_type AS c FROM read_net_changes('t', 'calm')")
 
     assert sorted(found.rows) == ['{"v":"b","c":"delete"}', '{"v":"c","c":"insert"}']
+
+
+@pytest.mark.parametrize("options", ["", "(PRIMARY KEY (id))"])
+def test_the_sign_of_a_zero_is_stored_as_the_query_has_it(lab, options):
+    lab.source("z", "id INT, x DOUBLE, s STRUCT<x: FLOAT>")
+    lab.sql("INSERT INTO z SELECT id, 0.0, named_struct('x', CAST(0 AS FLOAT)) FROM range(3)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t {options} {HOURLY} AS SELECT id, x, s FROM z WHERE id >= 0")
+    assert lab.refresh("t").strategy == "full"
+    lab.sql("UPDATE z SET x = -0.0D WHERE id = 1")
+    lab.sql("UPDATE z SET s = named_struct('x', CAST('-0.0' AS FLOAT)) WHERE id = 2")
+    outcome = lab.refresh("t", strategy="keys")
+    assert outcome.error is None, outcome.error
+    stored = {row["id"]: (str(row["x"]), str(row["s"]["x"])) for row in lab.rows("t")}
+    assert stored == {0: ("0.0", "0.0"), 1: ("-0.0", "0.0"), 2: ("0.0", "-0.0")}

@@ -47,7 +47,7 @@ from freshline.query.tree import Reading, view_of
 from freshline.refresh.arrow_rows import ArrowRows, are_served, in_spark, take
 from freshline.refresh.literal import EPOCH, for_literal, from_spark, partition_predicate, quoted, sql_literal
 from freshline.refresh.materialize import FEW_ROWS, LIKELY_MANY, materialize_once
-from freshline.refresh.netting import is_compared, net
+from freshline.refresh.netting import NET, counted_by_value, is_compared, is_loosely_equal, net
 from freshline.refresh.read_only import read_only
 from freshline.refresh.searches import Searches
 from freshline.refresh.stretches import near_values, time_condition
@@ -459,12 +459,16 @@ def difference_by_key(new: DataFrame, old: DataFrame, key: Sequence[str]) -> Dat
 
 
 def _differ(schema: StructType) -> Column:
-    parts = [
-        F.lit(True)
-        if not is_compared(field.dataType)
-        else ~F.col(f"n.{quoted(field.name)}").eqNullSafe(F.col(f"o.{quoted(field.name)}"))
-        for field in schema.fields
-    ]
+    parts = []
+    for field in schema.fields:
+        new, old = (F.col(f"{side}.{quoted(field.name)}") for side in ("n", "o"))
+        if not is_compared(field.dataType):
+            parts.append(F.lit(True))
+            continue
+        parts.append(~new.eqNullSafe(old))
+        if is_loosely_equal(field.dataType):
+            # Zeros of either sign are equal, and so are texts by a collation; the query's own is stored.
+            parts.append(~new.cast("string").eqNullSafe(old.cast("string")))
     return reduce(lambda left, right: left | right, parts)
 
 
@@ -476,22 +480,17 @@ def difference_by_bag(new: DataFrame, old: DataFrame, keys: Keys) -> DataFrame:
     """
     names = old.columns
     new = new.select(*[F.col(quoted(name)) for name in names])
-    if not is_compared(old.schema):
+    signed = new.withColumn(SIGN, F.lit(1)).unionAll(old.withColumn(SIGN, F.lit(-1)))
+    counted = counted_by_value(signed, names)
+    if counted is None:
         gone = keys.rows
         added = new
     else:
-        net = (
-            new.withColumn(OP, F.lit(1))
-            .unionAll(old.withColumn(OP, F.lit(-1)))
-            .groupBy(*[F.col(quoted(name)) for name in names])
-            .agg(F.sum(OP).alias(OP))
-            .where(F.col(OP) != 0)
-        )
-        net, _ = materialize_once(net)
-        gone = net.where(F.col(OP) < 0).select(*[F.col(quoted(name)) for name in keys.columns]).distinct()
-        more = net.where(F.col(OP) > 0)
+        net, _ = materialize_once(counted)
+        gone = net.where(F.col(NET) < 0).select(*[F.col(quoted(name)) for name in keys.columns]).distinct()
+        more = net.where(F.col(NET) > 0)
         named, condition = _on(gone, keys.columns)
-        times = F.explode(F.sequence(F.lit(1), F.col(OP)))
+        times = F.explode(F.sequence(F.lit(1), F.col(NET)))
         alone = more.join(F.broadcast(named), condition, "left_anti").withColumn("_freshline_copy", times)
         again = new.join(F.broadcast(named), condition, "left_semi")
         added = again.unionAll(alone.select(*[F.col(quoted(name)) for name in names]))

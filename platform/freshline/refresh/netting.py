@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from freshline.query.rules.algebra import SIGN
 from freshline.refresh.literal import quoted
 
-_NET = "_freshline_net"
+NET = "_freshline_net"
 # Values of these types that Spark takes for equal may differ: zeros of either sign, and texts of a collation that
 # differ in letter case. What is made of them is not the same.
 LOOSELY_EQUAL = ("double", "float", "collate")
@@ -38,17 +38,17 @@ def net(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
 
     All rows where values cannot be compared, as maps: then more is computed again than need be, never less.
     """
-    counted = _counted(rows, columns)
+    counted = counted_by_value(rows, columns)
     return (rows if counted is None else counted).select(*_named(columns))
 
 
 def net_signed(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     """As `net`, with SIGN, and each row as often as it came or went on balance."""
-    counted = _counted(rows, columns)
+    counted = counted_by_value(rows, columns)
     if counted is None:
         return rows.select(*_named(columns), SIGN)
-    again = F.explode(F.array_repeat(F.lit(1), F.abs(_NET).cast("int"))).alias("_freshline_again")
-    return counted.select("*", again).select(*_named(columns), F.signum(_NET).cast("int").alias(SIGN))
+    again = F.explode(F.array_repeat(F.lit(1), F.abs(NET).cast("int"))).alias("_freshline_again")
+    return counted.select("*", again).select(*_named(columns), F.signum(NET).cast("int").alias(SIGN))
 
 
 def _named(columns: Sequence[str]) -> list[Column]:
@@ -87,24 +87,28 @@ def not_compared(rows: DataFrame, columns: Sequence[str]) -> str | None:
     return None
 
 
-def _counted(rows: DataFrame, columns: Sequence[str]) -> DataFrame | None:
-    """The rows with _NET, their SIGN added up, where that is not nothing; None where values cannot be compared."""
+def is_loosely_equal(kind: DataType) -> bool:
+    """Whether two values of a type may differ that Spark takes for equal; their texts do not."""
+    return any(part in kind.simpleString() for part in LOOSELY_EQUAL)
+
+
+def counted_by_value(rows: DataFrame, columns: Sequence[str]) -> DataFrame | None:
+    """The rows with NET, their SIGN added up, where that is not nothing; None where values cannot be compared."""
     types = {field.name.lower(): field.dataType for field in rows.schema.fields}
     if not all(is_compared(types[column.lower()]) for column in columns):
         return None
-    kinds = {column: types[column.lower()].simpleString() for column in columns}
-    loose = [column for column in columns if any(part in kinds[column] for part in LOOSELY_EQUAL)]
+    loose = [column for column in columns if is_loosely_equal(types[column.lower()])]
     texts = [
         F.col(quoted(column)).cast("string").alias(f"_freshline_text{number}") for number, column in enumerate(loose)
     ]
     grouped = rows.groupBy(*_named(columns), *texts)
     if not loose:
-        return grouped.agg(F.sum(SIGN).alias(_NET)).where(F.col(_NET) != 0)
+        return grouped.agg(F.sum(SIGN).alias(NET)).where(F.col(NET) != 0)
     # What a group is of has lost the sign of its zeros; a value of its rows has not.
     kept = [F.first(quoted(column)).alias(f"_freshline_kept{number}") for number, column in enumerate(loose)]
-    counted = grouped.agg(F.sum(SIGN).alias(_NET), *kept).where(F.col(_NET) != 0)
+    counted = grouped.agg(F.sum(SIGN).alias(NET), *kept).where(F.col(NET) != 0)
     values = [
         F.col(f"_freshline_kept{loose.index(column)}").alias(column) if column in loose else F.col(quoted(column))
         for column in columns
     ]
-    return counted.select(*values, _NET)
+    return counted.select(*values, NET)
