@@ -13,7 +13,7 @@ from freshline.declare.project import read_declarations
 from freshline.declare.query import PythonInput, PythonQuery
 from freshline.declare.spec import TableSpec
 from freshline.errors import FormatError
-from freshline.plan.definition import Definition, classify_change, definition_of
+from freshline.plan.definition import Definition, classify_change, definition_of, may_keep_rows
 
 SOURCE = (
     "CREATE SOURCE s (id INT, k STRING, v INT, tags ARRAY<STRING>) "
@@ -153,3 +153,33 @@ def test_a_definition_comes_back_as_it_was_kept_and_a_newer_format_is_refused(se
     assert Definition.from_json(made.as_json()) == made
     with pytest.raises(FormatError, match="newer one"):
         Definition.from_json({**made.as_json(), "freshline": 2})
+
+
+KEPT = [
+    ("SELECT id, v FROM s", "SELECT id, v + 1 AS v FROM s WHERE v > 1", True),
+    ("SELECT id FROM s", "SELECT id + 0 AS id FROM s", False),
+    ("SELECT to_char(v, '999') AS id FROM s", "SELECT to_char(v, '99') AS id FROM s", False),
+    ("SELECT try_cast(k AS INT) AS id FROM s", "SELECT CAST(k AS INT) AS id FROM s", False),
+    ("WITH x AS (SELECT id FROM s) SELECT id FROM x", "WITH x AS (SELECT v AS id FROM s) SELECT id FROM x", False),
+    (
+        "WITH x AS (SELECT id, v FROM s) SELECT id FROM x",
+        "WITH x AS (SELECT id, v + 1 AS v FROM s) SELECT id FROM x",
+        True,
+    ),
+    ("SELECT x.id FROM (SELECT id FROM s) x", "SELECT x.id FROM (SELECT v AS id FROM s) x", False),
+    ("SELECT id FROM (SELECT id, k FROM s) x", "SELECT id FROM (SELECT id, v FROM s) x", True),
+    ("SELECT id FROM (SELECT * FROM s) x", "SELECT id FROM (SELECT v AS id FROM s) x", False),
+    ("SELECT id FROM (SELECT id FROM s UNION SELECT v FROM s) x", "SELECT id FROM (SELECT id FROM s) x", False),
+    (
+        "WITH x AS (SELECT id FROM s), y AS (SELECT id FROM x) SELECT id FROM y",
+        "WITH x AS (SELECT v AS id FROM s), y AS (SELECT id FROM x) SELECT id FROM y",
+        False,
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "kept"), KEPT)
+def test_rows_are_kept_where_key_and_partition_are_computed_alike(settings, before, after, kept):
+    header = "(PRIMARY KEY (id))"
+
+    assert may_keep_rows(defined(settings, before, header), defined(settings, after, header)) is kept

@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from freshline.errors import DefinitionChangedError, IncrementalError, PartitionError
+from freshline.errors import DefinitionChangedError, DuplicateKeyError, IncrementalError, PartitionError
 from freshline.testing import Crash, Lab
 
 HEADER = "CREATE MATERIALIZED TABLE t {}FRESHNESS = INTERVAL '1' HOUR AS "
@@ -170,6 +170,59 @@ def test_from_a_date_the_partitions_before_it_stay_as_they_are(lab):
         (40, "new"),
         (50, "new"),
     ]
+
+
+def test_from_a_date_no_key_comes_twice(lab):
+    lab.source("s", "id INT, ds DATE, kind STRING")
+    lab.sql("INSERT INTO s VALUES (1, DATE'2026-10-31', 'a'), (1, DATE'2026-11-02', 'b')")
+    header = "(PRIMARY KEY (id)) PARTITIONED BY (ds)"
+    declare(lab, "SELECT id, ds FROM s WHERE kind = 'a'", header)
+    lab.refresh("t")
+    declare(lab, "SELECT id, ds FROM s WHERE kind = 'b'", header)
+
+    refused = lab.refresh("t", start="2026-11-01")
+
+    assert isinstance(refused.error, DuplicateKeyError)
+    assert lab.rows("t") == [{"id": 1, "ds": date(2026, 10, 31)}]
+
+
+def test_from_now_rows_that_crossed_since_the_last_refresh_are_found(lab):
+    lab.source("s", "id INT, at TIMESTAMP, v INT")
+    at = lab.clock().strftime("%Y-%m-%d %H:%M:%S")
+    lab.sql(f"INSERT INTO s SELECT id, TIMESTAMP'{at}' + make_interval(0, 0, 0, id), 1 FROM range(4)")
+    query = "SELECT id, at, v{} AS v FROM s WHERE at > now() - INTERVAL '7' DAYS AND at <= now()"
+    declare(lab, query.format(""), "(PRIMARY KEY (id))")
+    lab.refresh("t")
+    assert [row["id"] for row in lab.rows("t")] == [0]
+    declare(lab, query.format(" * 2"), "(PRIMARY KEY (id))")
+    lab.clock.advance(hours=24 * 2)
+    assert lab.refresh("t", start="now").error is None
+    assert [row["id"] for row in lab.rows("t")] == [0]
+    lab.clock.advance(minutes=1)
+    assert lab.refresh("t").error is None
+    assert [(row["id"], row["v"]) for row in lab.rows("t")] == [(0, 1), (1, 2), (2, 2)]
+    declare(lab, query.format(" * 3"), "(PRIMARY KEY (id))")
+    lab.clock.advance(hours=24 * 6)
+    assert lab.refresh("t", start="now").error is None
+    lab.clock.advance(minutes=1)
+    assert lab.refresh("t").error is None
+    assert [row["id"] for row in lab.rows("t")] == [2, 3]
+
+
+def test_a_named_partition_does_not_take_up_a_changed_declaration(lab):
+    lab.source("s", "id INT, ds DATE")
+    lab.sql("INSERT INTO s VALUES (1, DATE'2026-10-31'), (2, DATE'2026-11-01')")
+    declare(lab, "SELECT id, ds FROM s", "PARTITIONED BY (ds)")
+    lab.refresh("t")
+    declare(lab, "SELECT id, ds, id + 1 AS more FROM s", "PARTITIONED BY (ds)")
+
+    refused = lab.refresh("t", partitions={"ds": "2026-11-01"})
+
+    assert isinstance(refused.error, DefinitionChangedError)
+    assert "Run `freshline refresh t` first" in str(refused.error)
+    assert lab.refresh("t").error is None
+    assert lab.refresh("t", partitions={"ds": "2026-11-01"}).error is None
+    assert lab.diff("t") == []
 
 
 def test_what_would_destroy_is_refused_from_any_start_but_a_stated_beginning(events):

@@ -208,8 +208,65 @@ def may_keep_rows(before: Definition, after: Definition) -> bool:
         return False
     if not isinstance(old, exp.Select) or not isinstance(new, exp.Select):
         return False
-    was, now = ({item.alias_or_name.lower(): item.unalias().sql() for item in tree.expressions} for tree in (old, new))
-    return all(column in was and was[column] == now.get(column) for column in found_by)
+    return all(_is_computed_alike(column, _Inside.of(old), _Inside.of(new)) for column in found_by)
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """A SELECT with the queries that it may read by name, each by its name in lower case."""
+
+    select: exp.Select
+    named: Mapping[str, exp.Expr]
+
+    @classmethod
+    def of(cls, query: exp.Select, named: Mapping[str, exp.Expr] | None = None) -> _Inside:
+        """A query, within others that have a name."""
+        tables = query.args.get("with_")
+        own = {} if tables is None else {each.alias.lower(): each.this for each in tables.expressions}
+        return cls(query, {**(named or {}), **own})
+
+    def item(self, column: str) -> exp.Expr | None:
+        """What a column is computed by: itself, where only a star says so. None where it has no such column."""
+        for item in self.select.expressions:
+            if item.alias_or_name.lower() == column:
+                found: exp.Expr = item.unalias()
+                return found
+        starred = any(item.is_star for item in self.select.expressions)
+        return exp.column(column, quoted=True) if starred else None
+
+    def sources(self, column: exp.Column) -> list[exp.Expr]:
+        """The queries inside that a column may be of; none for one of a table."""
+        from_, joins = self.select.args.get("from_"), self.select.args.get("joins") or ()
+        found = []
+        for source in (*([from_.this] if from_ is not None else []), *(join.this for join in joins)):
+            if column.table and source.alias_or_name.lower() != column.table.lower():
+                continue
+            query = self.named.get(source.name.lower()) if isinstance(source, exp.Table) else source.unnest()
+            if query is not None:
+                found.append(query)
+        return found
+
+
+def _is_computed_alike(column: str, old: _Inside, new: _Inside) -> bool:
+    """Whether a column is computed in one way by two queries, and so is what it is computed from by queries inside."""
+    was, now = old.item(column), new.item(column)
+    if was is None or now is None or was != now:
+        return False
+    for read in was.find_all(exp.Column):
+        pair = old.sources(read), new.sources(read)
+        if len(pair[0]) != len(pair[1]):
+            return False
+        for before, after in zip(*pair, strict=True):
+            if before == after and old.named == new.named:
+                continue
+            if not isinstance(before, exp.Select) or not isinstance(after, exp.Select):
+                return False
+            inner = _Inside.of(before, old.named), _Inside.of(after, new.named)
+            name = read.name.lower()
+            neither = not read.table and inner[0].item(name) is None and inner[1].item(name) is None
+            if not neither and not _is_computed_alike(name, *inner):
+                return False
+    return True
 
 
 def start_arguments(name: TableName, change: DefinitionChange, start: str | None, *, force: bool) -> dict[str, Any]:

@@ -207,11 +207,18 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
         return ""
     if request.full:
         return ""
-    if request.partitions and spec.time_partitions is not None and receipt.spans is not None:
-        # Its receipt tells which partitions are of which declaration, so a backfill may replace them one by one.
-        return ""
     before = read_definition(runtime.warehouse.root, receipt.fingerprint)
     change = classify_change(before, definition_of(spec))
+    by_span = request.partitions and spec.time_partitions is not None and receipt.spans is not None
+    if by_span and change.kind is not ChangeClass.DESTRUCTIVE:
+        # Its receipt tells which partitions are of which declaration, so a backfill may replace them one by one.
+        return ""
+    if request.partitions and not by_span and change.kind is ChangeClass.ADDITIVE:
+        raise DefinitionChangedError(
+            f"the declaration changed since the newest refresh, which one of the whole table takes up: {change.text}. "
+            f"Run `freshline refresh {spec.name}` first.",
+            where=str(spec.written_at),
+        )
     if change.kind is ChangeClass.ADDITIVE and receipt.valid_from_seq is None and request.start is None:
         return change.text
     if change.kind is ChangeClass.DESTRUCTIVE:

@@ -146,7 +146,8 @@ def receipt_of(attempt: Attempt, work: Work, step: Step, seconds: float, backfil
         promise=_promise(spec, previous, work),
         timers_until=until if spec.has_timers else None,
         models=models_after(spec, previous, whole=work.strategy == Strategy.FULL, adds=work.strategy != Strategy.NOOP),
-        clock=attempt.clock,
+        # What crosses until the next refresh is looked for from where the kept rows are.
+        clock=previous.clock if work.adopts_definition and previous is not None else attempt.clock,
     )
 
 

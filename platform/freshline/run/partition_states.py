@@ -157,6 +157,9 @@ def _moments(
     rows = images.select(there.alias("v")).distinct().limit(MOST_VALUES + 1).collect()
     if len(rows) > MOST_VALUES:
         return None
+    if any(isinstance(row["v"], str) and not _is_date(row["v"]) for row in rows):
+        # Texts are compared as they are, so such a row is in a partition too; in which is not told here.
+        return None
     found = [_moment(partitions, row["v"], kind) for row in rows if row["v"] is not None]
     return [moment for moment in found if moment is not None]
 
@@ -167,6 +170,14 @@ def _partition_at(partitions: TimePartitions, moment: datetime) -> TimePartition
     except (ValueError, OverflowError):
         # It would end after, or begin before, all times that there are.
         return None
+
+
+def _is_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return len(text) == len("2026-11-01")
 
 
 def _moment(partitions: TimePartitions, value: object, kind: DataType) -> datetime | None:

@@ -297,6 +297,20 @@ def test_shards_that_were_gone_before_the_first_look_are_no_loss(log, kinesis):
     assert log.refresh() == []
 
 
+def test_a_child_is_unread_since_the_last_record_of_its_parent(log, kinesis):
+    kinesis.send(log.stream, numbered(0, 3))
+    log.refresh()
+    kinesis.split(log.stream, FIRST)
+    kinesis.send(log.stream, numbered(3, 5))
+    # The end of the parent is read long after it was closed, and its children later still.
+    later(log, DAY - 3_600_000)
+    assert log.refresh(most=1) == []
+    assert log.position.shards[FIRST].is_closed
+    later(log, 2 * 3_600_000)
+    with pytest.raises(OffsetsLostError, match="some may be lost"):
+        log.refresh()
+
+
 def test_a_closed_shard_is_forgotten_with_the_last_that_came_from_it(log, kinesis):
     kinesis.split(log.stream, FIRST)
     log.refresh()

@@ -331,6 +331,33 @@ def test_partitions_count_as_their_table(log, database):
     assert log.refresh() == [("c", 11, "b"), ("d", 1, None), ("c", 12, "a"), ("t", None, None)]
 
 
+def test_a_snapshot_that_policies_would_leave_rows_out_of_is_an_error(log, database, postgres, monkeypatch):
+    database.sql("INSERT INTO t VALUES (1, 'a'); ALTER TABLE t ENABLE ROW LEVEL SECURITY")
+    database.sql(f"CREATE PUBLICATION {database.slot} FOR TABLE t")
+    with psycopg.connect(database.url, autocommit=True) as connection:
+        connection.execute("CREATE ROLE limited LOGIN REPLICATION PASSWORD 'p'")
+        connection.execute("GRANT SELECT ON t TO limited")
+    try:
+        monkeypatch.setenv("SHOP_URL", psycopg.conninfo.make_conninfo(database.url, user="limited", password="p"))
+        error = log.error()
+        assert error.code == "DATABASE_REFUSED"
+        assert "row-level security" in str(error)
+        database.sql("ALTER ROLE limited BYPASSRLS")
+        assert log.refresh() == [("r", 1, "a")]
+    finally:
+        log.reader.close()
+        database.sql("DROP OWNED BY limited; DROP ROLE limited")
+
+
+def test_a_table_that_others_inherit_from_is_refused(log, database):
+    database.sql("CREATE TABLE more () INHERITS (t)")
+    error = log.error()
+    assert error.code == "DATABASE_REFUSED"
+    assert "other tables inherit from" in str(error)
+    database.sql("DROP TABLE more; INSERT INTO t VALUES (1, 'a')")
+    assert log.refresh() == [("r", 1, "a")]
+
+
 def test_a_publication_of_partitions_is_an_error_with_the_statement_that_helps(log, database):
     database.sql("DROP TABLE t; CREATE TABLE t (id INT PRIMARY KEY, name TEXT) PARTITION BY RANGE (id)")
     database.sql("CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM (1) TO (10)")

@@ -56,6 +56,14 @@ BUILT_IN = {
     1184: DatabaseType("timestamptz"),
     1700: DatabaseType("numeric"),
 }
+# Their arrays: a column that has another type now may have changes from when it had one of these.
+BUILT_IN |= {
+    array: DatabaseType(f"_{BUILT_IN[element].name}", BUILT_IN[element])
+    for array, element in (
+        *((1000, 16), (1001, 17), (1016, 20), (1005, 21), (1007, 23), (1009, 25), (1028, 26), (1021, 700)),
+        *((1022, 701), (1014, 1042), (1015, 1043), (1182, 1082), (1115, 1114), (1185, 1184), (1231, 1700)),
+    )
+}
 
 
 def value_reader(declared: str, found: DatabaseType) -> Read | None:

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -18,6 +18,8 @@ from freshline.sources.jdbc.connector import INCREMENTAL, SNAPSHOT, XMIN, Jdbc, 
 from freshline.sources.jdbc.position import QueryPosition
 
 Read = Callable[[bytes], Any]
+# More than any number of a database has.
+_DIGITS = 200_000
 # Among numbers of transactions, the greatest distance at which two of their lower 32 bits can be compared.
 _MOST_TRANSACTIONS = 1 << 31
 
@@ -133,7 +135,8 @@ class Growing:
     def value(self, text: bytes, now: datetime) -> Any:
         """The value of a text, None for one that a position cannot be at: NaN, infinity, and times behind `now`.
 
-        A row of the year 9999 must not let the rows of this year be missed.
+        A row of the year 9999 must not let the rows of this year be missed, whose times may lag behind `now`: of a
+        column without a time zone they do by hours.
         """
         assert self.column is not None
         if self.kind is GrowingKind.NUMBER:
@@ -142,12 +145,12 @@ class Growing:
         try:
             if self.kind is GrowingKind.DATE:
                 day = date.fromisoformat(text.decode())
-                return min(day, now.date())
+                return day if day <= now.date() else None
             moment = datetime.fromisoformat(text.decode()).replace(tzinfo=None)
         except ValueError:
             # Infinity, before the year 1, behind 9999, a zero date.
             return None
-        return min(moment, now.replace(tzinfo=None))
+        return moment if moment <= now.replace(tzinfo=None) else None
 
     def text(self, value: Any) -> str:
         """The inverse of `parse`."""
@@ -173,7 +176,8 @@ class Growing:
         value = self.parse(text)
         if isinstance(value, Decimal):
             least = self.column.type.least
-            low = value - self.overlap
+            # With all digits: rounded to the 28 of Python's own, it could be a greater number.
+            low = Context(prec=_DIGITS).subtract(value, Decimal(self.overlap))
             return self.text(low if least is None else max(low, Decimal(least)))
         # Days are whole, so that an hour before today is yesterday.
         length = timedelta(seconds=self.overlap)

@@ -191,9 +191,10 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
         if step is Step.CHANGED and growing is not None and growing.column is not None:
             assert before is not None
             assert before.value is not None
-            if greatest is None:
+            if greatest is None and not reading.has_values:
                 raise went_back(asked, before, where=self.where)
-            greatest = max(greatest, growing.parse(before.value))
+            known = growing.parse(before.value)
+            greatest = known if greatest is None else max(greatest, known)
         if before is not None and step is Step.CHANGED and reading.digest == before.digest:
             # Not more than was known when the position was committed, wherever a new one would be.
             return self._nothing_new(portion, rows)
@@ -347,6 +348,8 @@ class _Reading:
         self, asked: Asked, server: ServerFacts, most_bytes: int, rows: ReadRows, cancellation: Cancellation
     ) -> None:
         self.greatest: Any = None
+        # Also of rows that a position cannot be at.
+        self.has_values = False
         self.digest = ""
         self._asked = asked
         self._server = server
@@ -364,6 +367,7 @@ class _Reading:
                 self._cancellation.check()
             total += _row_digest(line)
             if has_value and growing is not None and fields[-1] is not None:
+                self.has_values = True
                 value = growing.value(fields[-1], now)
                 if value is not None and (self.greatest is None or value > self.greatest):
                     self.greatest = value

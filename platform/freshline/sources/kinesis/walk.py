@@ -99,7 +99,8 @@ class Walk:
         else:
             self._remember(name, page.following, sequence)
         if page.following is None:
-            return replace(after, until=page.now, is_closed=True), True
+            # When it was closed is not told. The shards that were made from it may have had records since the last one.
+            return replace(after, until=_later(at.until, arrived), is_closed=True), True
         return replace(after, until=page.now if page.is_last else _later(at.until, arrived)), page.is_last
 
     def _page(

@@ -64,9 +64,13 @@ class DatabaseColumn:
     is_generated: bool
 
 
+# The kind of a table that others inherit from, which has no letter in pg_class.
+INHERITED = "i"
+
+
 @dataclass(frozen=True)
 class TableFacts:
-    """A table: `kind` and `identity` (the replica identity) are letters as in pg_class.
+    """A table: `kind` and `identity` (the replica identity) are letters as in pg_class, but for INHERITED.
 
     `key` are the columns of its identity, empty where that is not an index. `unique_keys` are those of its unique
     indexes. `types` are those of its columns by their oids.
@@ -134,6 +138,12 @@ def require_table(
     name, statement_name = declared.full_name, declared.statement_name
     if found is None:
         raise DatabaseRefusedError(f"there is no table {name} in the database. Correct `table`.", where=where)
+    if found.kind == INHERITED:
+        raise DatabaseRefusedError(
+            f"other tables inherit from {name}: reading it gives their rows too, and its changes do not. Name each of "
+            "them as a source of its own.",
+            where=where,
+        )
     if found.kind not in ("r", "p"):
         raise DatabaseRefusedError(f"{name} is no table, and has no changes. Name the tables behind it.", where=where)
     if not found.may_select:

@@ -51,7 +51,10 @@ SELECT coalesce(plugin, 'physical replication')::text, coalesce(database, '')::t
 FROM pg_replication_slots s WHERE slot_name = %s
 """
 _TABLE = """
-SELECT c.oid::bigint, c.relkind::text, c.relreplident::text, has_table_privilege(c.oid, 'SELECT'),
+SELECT c.oid::bigint,
+  CASE WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid) THEN 'i'
+       ELSE c.relkind::text END,
+  c.relreplident::text, has_table_privilege(c.oid, 'SELECT'),
   (SELECT json_agg(json_build_array(attname, atttypid::bigint, to_jsonb(a) ->> 'attgenerated' <> '') ORDER BY attnum)
    FROM pg_attribute a WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped),
   (SELECT json_agg(json_build_array(
@@ -220,6 +223,8 @@ class Server(PostgresConnection):
         with self.explained(), self.connect(url) as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+            # Changes have the rows that policies hide; with this, a snapshot that would not have them is an error.
+            connection.execute("SET LOCAL row_security = off")
             with cancels(cancellation, connection):
                 locked = sql.Identifier(self._declared.schema, self._declared.table)
                 connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(locked))

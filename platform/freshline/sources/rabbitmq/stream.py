@@ -148,23 +148,26 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
         self, url: str, at: datetime, asked: Asked, *, before: StreamPosition | None, generation: int
     ) -> StreamInspection:
         """An inspection of a stream that nothing was read of."""
-        newest = self._newest(url, asked)
         starting = "earliest" if before is not None else self._rabbit.starting
+        # What is not heard of now would be left out for ever, or read although it came before.
+        newest = self._newest(url, asked, None if starting == "earliest" else _ANSWER_SECONDS)
         beginning: Beginning | None = Beginning("first")
         if starting == "latest":
             beginning = None
         elif starting != "earliest":
-            beginning = self._since(url, datetime.fromisoformat(starting), asked)
+            moment = datetime.fromisoformat(starting)
+            is_past = newest is not None and moment <= at
+            beginning = self._since(url, moment, asked, _ANSWER_SECONDS if is_past else _SHORT_SECONDS)
         left = 0 if newest is None or beginning is None else newest.offset + 1
         return StreamInspection(
             at, left, is_new=True, before=before, newest=newest, beginning=beginning, generation=generation
         )
 
-    def _since(self, url: str, moment: datetime, asked: Asked) -> Beginning | None:
+    def _since(self, url: str, moment: datetime, asked: Asked, wait: float) -> Beginning | None:
         """Where the messages from a moment on begin; None where there are none."""
         with self._client.channel(url) as channel:
             found = _Heads(channel, self._rabbit.stream, moment, prefetch=2)
-            first = found.wait(_SHORT_SECONDS, asked.cancellation)
+            first = found.wait(wait, asked.cancellation)
         return None if first is None else Beginning(self._offset(first), expected=self._offset(first))
 
     def _continued(self, url: str, position: StreamPosition, asked: Asked) -> tuple[Beginning, bool]:

@@ -10,7 +10,7 @@ from datetime import date
 from pyspark.sql.types import DateType, StructType
 
 from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.compute import check_key, check_lookups, compute_whole
+from freshline.attempt.compute import check_key, check_key_against, check_lookups, compute_whole
 from freshline.attempt.pin import pin_at
 from freshline.commit.write import append_rows, replace_partitions
 from freshline.declare.managing import NOW
@@ -46,7 +46,7 @@ def adopt_definition(attempt: Attempt, step: AdoptDefinition) -> Work:
             receipt.partitions,
             adopts_definition=True,
         )
-    condition = _from_date(spec, rows.schema, step.start)
+    condition = _from_date(spec, rows.schema, step.start, waiting=receipt.pending_lookups is not None)
     check_lookups(attempt.runtime, spark, spec, inputs)
     rows = rows.where(condition)
     if spec.merge is None:
@@ -56,9 +56,12 @@ def adopt_definition(attempt: Attempt, step: AdoptDefinition) -> Work:
         (name,) = spec.driving
         every = read_before_constraints(spark, spec, arrival=inputs[name].is_log)
         attempt.constraint_check.rows(every, again=True, but=without_constraints(spec))
-    if spec.primary_key and spec.merge is None:
+    if spec.primary_key:
         rows = attempt.hold(rows)
         check_key(rows, spec)
+        if not _is_apart(spec):
+            # A row that is kept may have the key of one that comes.
+            check_key_against(rows, attempt.stored().where(f"NOT coalesce(({condition}), false)"), spec)
     return Work(
         lambda new: replace_partitions(rows, path, new, predicate=condition, merge_schema=True),
         Strategy.PARTITION,
@@ -70,11 +73,22 @@ def adopt_definition(attempt: Attempt, step: AdoptDefinition) -> Work:
     )
 
 
-def _from_date(spec: TableSpec, schema: StructType, text: str) -> str:
-    """The condition of the partitions from a date on. Raises PartitionError."""
+def _is_apart(spec: TableSpec) -> bool:
+    """Whether rows of two partitions never have one primary key."""
+    return {column.lower() for column in spec.partitioned_by} <= {key.lower() for key in spec.primary_key}
+
+
+def _from_date(spec: TableSpec, schema: StructType, text: str, *, waiting: bool) -> str:
+    """The condition of the partitions from a date on; `waiting`: rows wait for a dimension. Raises PartitionError."""
+    if spec.merge is not None and not _is_apart(spec):
+        raise PartitionError(
+            "of a merge, the row of a key may lie on the other side of the date by the new declaration. FROM DATE "
+            "needs the column of PARTITIONED BY in the PRIMARY KEY. Start it from the beginning or from now.",
+            where=str(spec.written_at),
+        )
     types = {field.name.lower(): field.dataType for field in schema}
     columns = [column for column in spec.partitioned_by if isinstance(types.get(column.lower()), DateType)]
-    if len(columns) != 1 or len(spec.partitioned_by) != 1 or spec.lookup_attempts:
+    if len(columns) != 1 or len(spec.partitioned_by) != 1 or spec.lookup_attempts or waiting:
         raise PartitionError(
             "FROM DATE is for tables with PARTITIONED BY one column of the type DATE, whose rows wait for nothing. "
             "Start it from the beginning or from now.",
