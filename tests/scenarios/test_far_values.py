@@ -46,6 +46,24 @@ def test_a_row_of_a_far_day_makes_no_other_partition_stale(spark, unit):
         )
 
 
+def test_a_text_with_a_time_of_day_makes_its_day_stale(spark):
+    with Lab(spark, start=datetime(2026, 1, 5, 12, tzinfo=UTC)) as lab:
+        lab.source("s", "d STRING, n INT")
+        lab.sql("INSERT INTO s VALUES ('2026-01-02', 1), ('2026-01-03 05:00:00', 1)")
+        lab.declare(
+            "CREATE MATERIALIZED TABLE t PARTITIONED BY (d) WITH ('partition.unit' = 'day', 'partition.start' = "
+            "'2026-01-01') FRESHNESS = INTERVAL '6' HOUR AS SELECT d, n FROM s"
+        )
+        assert lab.refresh("t").error is None
+        lab.sql("UPDATE s SET n = 2 WHERE d = '2026-01-03 05:00:00'")
+        spec = lab.runtime.graph.spec(TableName.parse("t"))
+        assert isinstance(spec, TableSpec)
+
+        states = read_states(lab.runtime, spec, partitions_of(spec).begun(lab.clock()), Cancellation())
+
+        assert states["2026-01-03"] is PartitionState.STALE
+
+
 def test_a_partition_of_a_far_day_is_written(lab):
     lab.source("s", "d DATE, n INT")
     lab.sql("INSERT INTO s VALUES (DATE'2026-01-02', 1)")

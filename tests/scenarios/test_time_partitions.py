@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from freshline.commit.delta_log import newest_version
-from freshline.errors import PartitionError
+from freshline.errors import DefinitionChangedError, PartitionError
 from freshline.testing import Lab
 from tests.delta_log import commit_of, version_of
 
@@ -69,6 +69,20 @@ def test_a_partition_that_begins_hides_no_row_that_came_for_an_older_one(days):
 
     assert keys(days) == [1, 2, 3, 4, 5, 6]
     assert refresh(days).strategy == "noop"
+
+
+def test_a_partition_does_not_take_up_what_would_destroy_others(days):
+    query = "SELECT CAST(ts AS DATE) AS ds, date_add(CAST(ts AS DATE), 1) AS day, n FROM s"
+    daily(days, query=query)
+    refresh(days)
+    before = days.rows("t")
+    days.declare(
+        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (day) WITH ({DAILY}) FRESHNESS = INTERVAL '6' HOUR AS {query}"
+    )
+    refused = days.refresh("t", partitions={"day": "2026-01-03"})
+    assert isinstance(refused.error, DefinitionChangedError)
+    assert "PARTITIONED BY was (ds), is (day)" in str(refused.error)
+    assert days.rows("t") == before
 
 
 @pytest.mark.long
