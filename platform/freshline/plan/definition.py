@@ -22,16 +22,12 @@ from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.errors import FormatError, RequestError
-from freshline.query.functions import is_aggregate, name_of
+from freshline.query.functions import GENERATORS, is_aggregate, name_of
 from freshline.query.query import Query
 
 FORMAT = 1
 # Stands for the SHA-256 of whichever file a model has.
 _ANY_FILE = "0" * 64
-# They make several rows of one.
-_GENERATORS = frozenset(
-    {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack"}
-)
 
 
 class ChangeClass(StrEnum):
@@ -323,7 +319,7 @@ def _otherwise_changed(before: str, after: str) -> str | None:
     for item in added:
         if item.alias_or_name.lower() in named:
             return f"{item.alias_or_name} is named in HAVING, QUALIFY or ORDER BY, where it may be another column now"
-        if any(name_of(node) in _GENERATORS or isinstance(node, exp.UDTF) for node in item.walk()):
+        if any(name_of(node) in GENERATORS or isinstance(node, exp.UDTF) for node in item.walk()):
             return f"column {item.alias_or_name} makes several rows of one"
         grouped = old.args.get("group") is not None or any(map(_has_aggregate, old.expressions))
         if not grouped and _has_aggregate(item):

@@ -20,6 +20,7 @@ from freshline.plan.result import Strategy
 from freshline.plan.step import AdoptDefinition
 from freshline.refresh.fold import read_before_constraints, without_constraints
 from freshline.refresh.literal import quoted
+from freshline.strategies.partition.rows import is_apart
 
 
 def adopt_definition(attempt: Attempt, step: AdoptDefinition) -> Work:
@@ -59,7 +60,7 @@ def adopt_definition(attempt: Attempt, step: AdoptDefinition) -> Work:
     if spec.primary_key:
         rows = attempt.hold(rows)
         check_key(rows, spec)
-        if not _is_apart(spec):
+        if not is_apart(spec):
             # A row that is kept may have the key of one that comes.
             check_key_against(rows, attempt.stored().where(f"NOT coalesce(({condition}), false)"), spec)
     return Work(
@@ -73,14 +74,9 @@ def adopt_definition(attempt: Attempt, step: AdoptDefinition) -> Work:
     )
 
 
-def _is_apart(spec: TableSpec) -> bool:
-    """Whether rows of two partitions never have one primary key."""
-    return {column.lower() for column in spec.partitioned_by} <= {key.lower() for key in spec.primary_key}
-
-
 def _from_date(spec: TableSpec, schema: StructType, text: str, *, waiting: bool) -> str:
     """The condition of the partitions from a date on; `waiting`: rows wait for a dimension. Raises PartitionError."""
-    if spec.merge is not None and not _is_apart(spec):
+    if spec.merge is not None and not is_apart(spec):
         raise PartitionError(
             "of a merge, the row of a key may lie on the other side of the date by the new declaration. FROM DATE "
             "needs the column of PARTITIONED BY in the PRIMARY KEY. Start it from the beginning or from now.",

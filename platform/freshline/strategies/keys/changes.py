@@ -71,7 +71,7 @@ from freshline.refresh.near import Inputs, Near, compute_near, is_served, near_c
 from freshline.refresh.netting import is_ordered
 from freshline.refresh.read_only import read_declared
 from freshline.refresh.searches import is_in_utc
-from freshline.strategies.keys.rule import ALL_ROWS, Ordered, RefoldKeys, RefreshKeys
+from freshline.strategies.keys.rule import ALL_ROWS, RefoldKeys, RefreshKeys
 
 # Change sets up to this size are sent to every task that they are joined in.
 BROADCAST_ROWS = 500_000
@@ -127,8 +127,8 @@ def find_changes(attempt: Attempt, step: RefreshKeys) -> tuple[Changed | Reason,
             found = _by_algebra(sides, step.algebra) or step.otherwise
         elif step.stretch is not None:
             found = _by_stretch(sides, step.stretch) or step.otherwise
-        elif step.first is not None:
-            found = _by_first_rows(sides, step.first)
+        elif step.order is not None:
+            found = _by_first_rows(sides, step.order)
         return (_by_keys(sides) if found is None else found), hits
     except (*REFUSED, *FAILED_BY_ROWS, Py4JJavaError) as error:
         if isinstance(error, Py4JJavaError) and not is_broken_plan(error):
@@ -323,7 +323,7 @@ def _by_stretch(sides: _Sides, stretch: Stretch) -> Changed | Reason | None:
     return _difference(sides, keys_of(touched), new, many, step.reason)
 
 
-def _by_first_rows(sides: _Sides, first: Ordered) -> Changed | Reason:
+def _by_first_rows(sides: _Sides, by: Sequence[Order]) -> Changed | Reason:
     """How the first rows of an order change (`freshline.query.first_rows`); or why they do not follow."""
     attempt, step, target = sides.attempt, sides.step, sides.target
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
@@ -336,25 +336,27 @@ def _by_first_rows(sides: _Sides, first: Ordered) -> Changed | Reason:
     if isinstance(keys, Reason):
         return keys
     views = views_of(spec)
-    every = as_stored(read_declared(spark, rows.every, views), spec)
-    order = _order(first.order, every.columns)
     if not runtime.is_understood(spec.fingerprint, step.changed):
+        every = as_stored(read_declared(spark, rows.every, views), spec)
         asked = as_stored(read_declared(spark, rows.ordered(every.columns), views), spec)
-        if not is_planned_alike(every.orderBy(*order).limit(rows.count), asked):
+        if not is_planned_alike(every.orderBy(*_order(by, every.columns)).limit(rows.count), asked):
             return Reason("REWRITE_MISMATCH", "ORDER BY")
     runtime.note_understood(spec.fingerprint, step.changed)
     if keys.count == 0:
         return Changed(keys, None, 0, step.reason, spec.primary_key)
     _narrow(sides, keys)
     every = as_stored(read_declared(spark, rows.every, views), spec)
+    order = _order(by, every.columns)
     names = [F.col(quoted(name)) for name in target.columns]
     # Of the rows of the keys no more than the first can be among the first of all.
     came, _ = materialize_once(keys.restrict(every).orderBy(*order).limit(rows.count).select(*names))
     candidates = keys.leave(target).unionAll(came).withColumn(_IS_END, F.lit(False))
-    is_full = target.count() >= rows.count
+    stored = count_rows(attempt.path)
+    # Where the log does not tell, the last row is taken for the border: a full refresh more, and never another row.
+    is_full = stored is None or stored >= rows.count
     if is_full:
         # The last stored row as a mark, behind all rows that are equal to it: no other row is known beyond it.
-        last = target.orderBy(*_order(first.order, every.columns, backwards=True)).limit(1)
+        last = target.orderBy(*_order(by, every.columns, backwards=True)).limit(1)
         candidates = candidates.unionAll(last.withColumn(_IS_END, F.lit(True)))
     new, many = materialize_once(candidates.orderBy(*order, F.col(_IS_END)).limit(rows.count))
     if is_full and new.where(_IS_END).take(1):

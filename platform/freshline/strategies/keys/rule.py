@@ -15,7 +15,7 @@ from freshline.plan.models import has_rows_of_other_models
 from freshline.plan.result import Strategy
 from freshline.plan.step import Situation, Step
 from freshline.plan.strategy import RefreshStrategy
-from freshline.query.first_rows import FirstRows, Order, first_rows, order_of
+from freshline.query.first_rows import Order, first_rows, order_of
 from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.algebra import Algebra, find_algebra
@@ -30,21 +30,13 @@ ALL_ROWS = Reason("ALGEBRAIC", "all rows")
 
 
 @dataclass(frozen=True)
-class Ordered:
-    """The first rows of a query, and the parts of its ORDER BY."""
-
-    rows: FirstRows
-    order: tuple[Order, ...]
-
-
-@dataclass(frozen=True)
 class RefreshKeys(Step):
     """Compute the rows of affected keys again, and write those that differ. `changed` are the inputs that changed.
 
     `algebra` says how they follow from their old values and the changed rows, where they do; `stretch` which rows of
     their keys alone are to be read, where these are not all. Where all rows are of one key there are no keys to find,
-    and `otherwise` is why the table is computed in full where neither says what follows. `first` is the query of a
-    table that keeps the first rows of an order, with that order; then the keys are those of all rows.
+    and `otherwise` is why the table is computed in full where neither says what follows. `order` is that of a
+    table that keeps the first rows of one; then the keys are those of all rows.
     """
 
     affected: Affected
@@ -53,7 +45,7 @@ class RefreshKeys(Step):
     algebra: Algebra | None = None
     stretch: Stretch | None = None
     otherwise: Reason | None = None
-    first: Ordered | None = None
+    order: tuple[Order, ...] | None = None
 
     computed_by = "freshline.strategies.keys.write:refresh_keys"
     strategy = Strategy.KEYS
@@ -216,7 +208,7 @@ def _first_rows(
     if isinstance(affected, Reason):
         return None
     about = f"{', '.join(affected.columns)}; the first {found.count:,} rows"
-    return RefreshKeys(affected, changed, Reason("AFFECTED_KEYS", about), first=Ordered(found, order))
+    return RefreshKeys(affected, changed, Reason("AFFECTED_KEYS", about), order=order)
 
 
 def _of_all_rows(

@@ -25,6 +25,11 @@ def stored_expressions(spec: TableSpec, schema: StructType, origin: Origin) -> l
     ]
 
 
+def is_apart(spec: TableSpec) -> bool:
+    """Whether rows of two partitions never have one primary key."""
+    return {column.lower() for column in spec.partitioned_by} <= {key.lower() for key in spec.primary_key}
+
+
 def with_good_keys(attempt: Attempt, rows: DataFrame, predicate: str) -> DataFrame:
     """The new rows of the partitions that `predicate` names.
 
@@ -35,7 +40,6 @@ def with_good_keys(attempt: Attempt, rows: DataFrame, predicate: str) -> DataFra
         return rows
     rows = attempt.hold(rows)
     check_key(rows, spec)
-    apart = {column.lower() for column in spec.partitioned_by} <= {key.lower() for key in spec.primary_key}
-    if not apart and exists(attempt.path):
+    if not is_apart(spec) and exists(attempt.path):
         check_key_against(rows, attempt.stored().where(f"NOT coalesce(({predicate}), false)"), spec)
     return rows
