@@ -341,3 +341,18 @@ def test_below_a_table_is_what_it_drives(shop):
     assert names(graph.driven(name("b"))) == []
     assert names(graph.driven(name("a"))) == ["b", "c"]
     assert names(graph.driving_upstream(name("c"))) == ["orders", "a"]
+
+
+def test_what_is_met_again_below_by_another_way_from_a_source_is_known(project):
+    for root in ("s", "t"):
+        source(project, root)
+    project.table("a", "SELECT id FROM s")
+    project.table("a2", "SELECT id FROM a")
+    project.table("b", "SELECT id FROM s")
+    project.table("c", "SELECT id FROM t")
+    project.table("alone", "SELECT id FROM s")
+    project.table("met", "SELECT a2.id FROM a2 JOIN b ON a2.id = b.id JOIN c ON c.id = b.id")
+    project.table("beside", "SELECT c.id FROM c JOIN t ON c.id = t.id")
+    project.table("apart", "SELECT alone.id FROM alone JOIN beside ON alone.id = beside.id")
+
+    assert names(sorted(project.read().meeting)) == ["a", "a2", "b", "c"]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from freshline.attempt.runtime import Runtime
 from freshline.commit.control_store import Check
@@ -20,16 +18,28 @@ from freshline.commit.delta_log import (
     receipt_at,
     table_id,
 )
+from freshline.commit.lag_reading import read_held, superseded_at, with_superseded
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import RefreshError, SourceError
-from freshline.plan.cut import Candidate, choose_agreeing
+from freshline.plan.cut import (
+    Candidate,
+    Root,
+    RootPositions,
+    ahead_of,
+    choose_agreeing,
+    cut_of,
+    greatest_of,
+    least_of,
+    seen_of,
+)
+from freshline.plan.lag import Held, data_timestamps, is_newest, newest_stamp
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.refresh.inputs import Pinned
 
-# How far back versions are looked at for a cut on which inputs agree.
-MOST_CANDIDATES = 100
+# How far back versions of a table are looked at for a cut on which inputs agree.
+MOST_CANDIDATES = 1_000
 
 
 class NoVersionError(RefreshError):
@@ -43,62 +53,140 @@ class NoVersionError(RefreshError):
 class Pins:
     """The inputs of one refresh.
 
-    `data_timestamp` is the time up to which everything that the driving inputs had is in the pinned versions; `cut` are
-    the root positions behind them; `mixed` names roots that the driving inputs saw differently far and could not be
-    brought to agree on.
+    `data_timestamp` is the time up to which everything that the driving inputs had is in the pinned versions, and
+    `before` that of the table before this refresh, None where it had nothing. `cut` are the root positions behind the
+    inputs, and `ahead` those roots of which some of the rows saw more than that, with the most. `mixed` names roots
+    that the driving inputs saw differently far and could not be brought to agree on.
     """
 
     inputs: Mapping[TableName, Pinned]
     data_timestamp: datetime
-    cut: Mapping[str, Mapping[str, Any]]
+    cut: RootPositions
+    ahead: RootPositions = field(default_factory=dict)
     mixed: tuple[str, ...] = ()
+    before: datetime | None = None
 
     @property
     def positions(self) -> dict[TableName, Position]:
         return {name: pinned.position for name, pinned in self.inputs.items()}
 
 
-def pin_inputs(runtime: Runtime, spec: TableSpec, base: Mapping[TableName, Position]) -> Pins:
+@dataclass(frozen=True)
+class _Sight:
+    """An input at one version: its rows, what they saw of the roots, and the time up to which that is everything."""
+
+    pinned: Pinned
+    cut: RootPositions
+    ahead: RootPositions
+    stamp: datetime
+
+
+def pin_inputs(
+    runtime: Runtime, spec: TableSpec, base: Mapping[TableName, Position], own: datetime | None = None
+) -> Pins:
     """Pin the newest version of every input, older ones where driving inputs must agree on a root that they share.
 
-    `base` are the positions that the table has read already; nothing is pinned before them. The time of an input is
-    read before its version, so that the version holds at least everything up to that time.
+    `base` are the positions that the table has read already; nothing is pinned before them. `own` is its data timestamp
+    by its newest receipt and check. The time of an input is read before its version, so that the version holds at least
+    everything up to that time. Raises NoVersionError for an input that nothing was read into yet.
     """
-    inputs: dict[TableName, Pinned] = {}
-    stamps: dict[TableName, datetime] = {}
-    cuts: dict[TableName, Mapping[str, Mapping[str, Any]]] = {}
     checks = runtime.control.checks()
-    for name in spec.reads:
-        upstream = runtime.graph.spec(name)
-        path = runtime.warehouse.location(upstream)
-        now = runtime.clock()
-        version = newest_version(path)
-        if version is None:
-            if isinstance(upstream, SourceSpec) and not upstream.is_log:
-                raise SourceError(
-                    f"there is no Delta table at {path}. Write it, or correct `path`.", where=str(upstream.written_at)
-                )
-            raise NoVersionError(
-                f"{name}, which it reads, has no version yet. Refresh {name} first.", where=str(spec.name)
-            )
-        receipt = receipt_at(path, version)
-        position = position_at(table_id(path), version, receipt)
-        is_log = isinstance(upstream, SourceSpec) and upstream.is_log
-        # Other inputs are read by their version alone.
-        inputs[name] = Pinned(upstream, path, position, is_newest=is_log and _is_all_ours(path, version))
-        cuts[name] = _cut(upstream, position, receipt)
-        stamps[name] = _stamp(upstream, checks.get(name), receipt, now)
-        if isinstance(upstream, SourceSpec) and not upstream.is_log:
-            runtime.control.record_check(name, now, json.dumps(position.as_json()))
-    mixed = _agree(spec, inputs, cuts, stamps, base)
-    cut: dict[str, Mapping[str, Any]] = {}
-    for name, roots in cuts.items():
-        if name in spec.driving:
-            for root, where in roots.items():
-                # Where two inputs saw one root differently, the older sight is what the result can promise.
-                cut[root] = _older(cut[root], where) if root in cut else where
-    driving = [stamps[name] for name in spec.driving if name not in spec.non_driving]
-    return Pins(inputs, min(driving) if driving else runtime.clock(), cut, mixed)
+    newest = {name: _newest(runtime, spec, name, checks.get(name), known=name in base) for name in spec.reads}
+    newest, before = _with_times(runtime, spec, newest, checks, _own(spec, base, own))
+    sights, mixed = _agree(runtime, spec, newest, base, checks)
+    driving = [sights[name] for name in _strict(spec)]
+    cut = least_of(sight.cut for sight in driving)
+    ahead = ahead_of(cut, greatest_of(roots for sight in driving for roots in (sight.cut, sight.ahead)))
+    for name in spec.driving:
+        # Inputs that do not drive say something only about the roots that no other one is fed by.
+        cut |= {root: where for root, where in sights[name].cut.items() if root not in cut}
+    stamp = min((sight.stamp for sight in driving), default=runtime.clock())
+    inputs = {name: sight.pinned for name, sight in sights.items()}
+    # Versions only gain rows: what was true of the table before stays true.
+    stamp = newest_stamp([stamp] if before is None else [stamp, before], runtime.clock()) or stamp
+    return Pins(inputs, stamp, cut, ahead, mixed, before)
+
+
+def _own(spec: TableSpec, base: Mapping[TableName, Position], own: datetime | None) -> Held:
+    """What is known of a table that is refreshed. One without a data timestamp holds partitions at most."""
+    driving = () if spec.is_temporal else _strict(spec)
+    return Held(TablePosition("", 0), own, driving, {} if own is None else base)
+
+
+def _with_times(
+    runtime: Runtime,
+    spec: TableSpec,
+    newest: Mapping[TableName, _Sight],
+    checks: Mapping[TableName, Check],
+    own: Held,
+) -> tuple[dict[TableName, _Sight], datetime | None]:
+    """The inputs with the times up to which they have everything, and that of the table itself as `own` describes it.
+
+    An input that nobody looked at is as new as what it reads, where it has the newest of that.
+    """
+    graph, warehouse, now = runtime.graph, runtime.warehouse, runtime.clock()
+    tables = [name for name in newest if not _is_root(newest[name].pinned.spec)]
+    above = {other for name in tables for other in graph.driving_upstream(name)}
+    held = read_held(graph, warehouse, above | set(tables), checks, now)
+    for name, sight in newest.items():
+        if _is_root(sight.pinned.spec):
+            held[name] = Held(sight.pinned.position, sight.stamp)
+    held[spec.name] = own
+    stamps = data_timestamps(with_superseded(graph, warehouse, held, checks))
+    found = {}
+    for name, sight in newest.items():
+        stamp = stamps.get(name)
+        # It may have a newer version by now, and what is true of that one is not of the pinned one.
+        is_pinned = name in held and is_newest(sight.pinned.position, held[name].newest)
+        found[name] = replace(sight, stamp=stamp) if stamp is not None and is_pinned else sight
+    return found, stamps[spec.name]
+
+
+def _strict(spec: TableSpec) -> tuple[TableName, ...]:
+    """The inputs that must agree, and that the lag is measured by."""
+    return tuple(name for name in spec.driving if name not in spec.non_driving)
+
+
+def _newest(runtime: Runtime, spec: TableSpec, name: TableName, check: Check | None, *, known: bool) -> _Sight:
+    """An input at its newest version; `known` says that the table has read it before."""
+    upstream = runtime.graph.spec(name)
+    path = runtime.warehouse.location(upstream)
+    now = runtime.clock()
+    version = newest_version(path)
+    if version is None and _is_root(upstream) and not _is_log(upstream):
+        raise SourceError(
+            f"there is no Delta table at {path}. Write it, or correct `path`.", where=str(upstream.written_at)
+        )
+    receipt = None if version is None else receipt_at(path, version)
+    if version is None or not (known or _was_read(upstream, receipt, check)):
+        raise NoVersionError(f"{name}, which it reads, has no version yet. Refresh {name} first.", where=str(spec.name))
+    position = position_at(table_id(path), version, receipt)
+    is_log = _is_log(upstream)
+    # Other inputs are read by their version alone.
+    pinned = Pinned(upstream, path, position, is_newest=is_log and _is_all_ours(path, version))
+    stamp = _stamp(upstream, check, receipt, now)
+    if _is_root(upstream) and not is_log:
+        runtime.control.record_source_check(name, now, position)
+    cut, ahead = _saw(upstream, position, receipt)
+    return _Sight(pinned, cut, ahead, stamp)
+
+
+def _is_root(upstream: Spec) -> bool:
+    return isinstance(upstream, SourceSpec)
+
+
+def _is_log(upstream: Spec) -> bool:
+    return isinstance(upstream, SourceSpec) and upstream.is_log
+
+
+def _was_read(upstream: Spec, receipt: Receipt | None, check: Check | None) -> bool:
+    """Whether an input holds what its own inputs had at some time: the empty table that CREATE makes holds nothing.
+
+    A log whose source had nothing yet has no receipt, only the look at it.
+    """
+    if receipt is not None or (_is_root(upstream) and not _is_log(upstream)):
+        return True
+    return _is_log(upstream) and check is not None and check.is_of(None)
 
 
 def _is_all_ours(path: Path, version: int) -> bool:
@@ -108,96 +196,229 @@ def _is_all_ours(path: Path, version: int) -> bool:
 
 
 def _stamp(upstream: Spec, check: Check | None, receipt: Receipt | None, now: datetime) -> datetime:
-    """The time up to which everything that an input's roots had is in its newest version."""
+    """The time up to which everything that an input's roots had is in its newest version, as it says itself."""
     if isinstance(upstream, SourceSpec) and not upstream.is_log:
         return now
     known = [] if receipt is None or receipt.data_timestamp is None else [receipt.data_timestamp]
     if check is not None and (receipt is not None or isinstance(upstream, SourceSpec)) and check.is_of(receipt):
         known.append(check.data_timestamp)
-    return max(known) if known else datetime.fromtimestamp(0, now.tzinfo)
+    return newest_stamp(known, now) or datetime.fromtimestamp(0, now.tzinfo)
 
 
-def _cut(upstream: Spec, position: TablePosition, receipt: Receipt | None) -> Mapping[str, Mapping[str, Any]]:
+def _saw(upstream: Spec, position: TablePosition, receipt: Receipt | None) -> tuple[RootPositions, RootPositions]:
+    """The cut of a version of an input, and the roots of which some of its rows saw more."""
     if not isinstance(upstream, SourceSpec):
-        return {} if receipt is None else receipt.cut
+        return ({}, {}) if receipt is None else (receipt.cut, receipt.cut_ahead)
     if upstream.is_log:
-        return {str(upstream.name): {"table_id": position.table_id, "seq": position.seq or 0}}
-    return {str(upstream.name): {"table_id": position.table_id, "version": position.version}}
+        return {str(upstream.name): {"table_id": position.table_id, "seq": position.seq or 0}}, {}
+    return {str(upstream.name): {"table_id": position.table_id, "version": position.version}}, {}
 
 
 def _agree(
+    runtime: Runtime,
     spec: TableSpec,
-    inputs: dict[TableName, Pinned],
-    cuts: dict[TableName, Mapping[str, Mapping[str, Any]]],
-    stamps: dict[TableName, datetime],
+    newest: Mapping[TableName, _Sight],
     base: Mapping[TableName, Position],
-) -> tuple[str, ...]:
-    """Take older versions of driving inputs that are ahead on a shared root; returns the roots left in disagreement."""
-    names = list(spec.driving)
-    roots = [root for name in names for root in cuts[name]]
-    shared = {root for root in roots if roots.count(root) > 1}
-    apart = {root for root in shared if len({_seen(cuts[name][root]) for name in names if root in cuts[name]}) > 1}
-    if not apart:
-        return ()
-    candidates = {name: _candidates(inputs[name], cuts[name], shared, base.get(name), cuts.values()) for name in names}
-    chosen = choose_agreeing(candidates)
-    if chosen is None:
-        return tuple(sorted(apart))
-    for name, candidate in chosen.items():
-        if candidate.position == inputs[name].position:
-            continue
-        pinned = inputs[name]
-        inputs[name] = Pinned(pinned.spec, pinned.path, candidate.position)
-        receipt = receipt_at(pinned.path, candidate.position.version)
-        if pinned.is_log:
-            cuts[name] = {str(name): {"table_id": candidate.position.table_id, "seq": candidate.position.seq or 0}}
-        elif receipt is not None:
-            cuts[name] = receipt.cut
-        if receipt is not None and receipt.data_timestamp is not None:
-            stamps[name] = receipt.data_timestamp
-    return ()
+    checks: Mapping[TableName, Check],
+) -> tuple[Mapping[TableName, _Sight], tuple[str, ...]]:
+    """Older versions of inputs that are ahead on a root that they share; also the roots left in disagreement.
+
+    An input that does not drive is held up by none and holds none up: it is read at its newest version that is not
+    ahead of the others.
+    """
+    names = _strict(spec)
+    shared = _shared(newest[name].cut for name in names)
+    sights = dict(newest)
+    ids = _ids(runtime, shared, newest)
+    apart = {root for root in shared if not _is_one(root, [newest[name] for name in names], ids)}
+    if apart:
+        chosen = _choose(names, newest, shared, ids, base)
+        if chosen is None:
+            return sights, tuple(sorted(apart))
+        sights |= _at(names, newest, chosen, checks)
+    agreed = cut_of(least_of(sights[name].cut for name in names))
+    for name in spec.driving:
+        if name not in names:
+            sights[name] = _not_ahead(newest[name], agreed, base.get(name), checks)
+    return sights, ()
 
 
-def _candidates(
-    pinned: Pinned,
-    cut: Mapping[str, Mapping[str, Any]],
-    shared: set[str],
-    base: Position | None,
-    others: Iterable[Mapping[str, Mapping[str, Any]]],
-) -> list[Candidate]:
-    """The versions of one input, newest first, down to what the table has read of it."""
-    newest = Candidate(pinned.position, {root: _seen(where) for root, where in cut.items() if root in shared})
-    found = [newest]
-    floor = base.version if isinstance(base, TablePosition) else 0
-    if isinstance(pinned.spec, SourceSpec) and not pinned.is_log:
-        # A table that is read in place can be read at any version that another input saw.
-        root = str(pinned.name)
-        seen = {_seen(roots[root]) for roots in others if root in roots}
-        earlier = sorted((version for version in seen if floor <= version < pinned.position.version), reverse=True)
-        identity = pinned.position.table_id
-        return [newest, *(Candidate(TablePosition(identity, version), {root: version}) for version in earlier)]
-    for version, receipt in islice(read_receipts(pinned.path, since=floor), MOST_CANDIDATES):
-        if receipt.restored is not None:
-            # What was before it was taken back, or is what it holds.
-            break
-        if receipt.seq == pinned.position.seq:
-            continue
-        where = {str(pinned.name): receipt.seq} if pinned.is_log else {r: _seen(w) for r, w in receipt.cut.items()}
-        found.append(
-            Candidate(
-                position_at(pinned.position.table_id, version, receipt),
-                {root: seen for root, seen in where.items() if root in shared},
-            )
-        )
+def _shared(cuts: Iterable[RootPositions]) -> frozenset[str]:
+    """The roots that two or more of these inputs are fed by."""
+    roots = [root for cut in cuts for root in cut]
+    return frozenset(root for root in roots if roots.count(root) > 1)
+
+
+def _ids(runtime: Runtime, shared: frozenset[str], newest: Mapping[TableName, _Sight]) -> Mapping[str, str]:
+    """The ids of the shared roots as they are now, where inputs saw different ones: one was replaced since."""
+    found: dict[str, str] = {}
+    for root in shared:
+        seen = {sight.cut[root].get("table_id") for sight in newest.values() if root in sight.cut} - {None}
+        name = TableName.parse(root)
+        if len(seen) > 1 and name in runtime.graph:
+            found[root] = table_id(runtime.warehouse.location(runtime.graph.spec(name)))
     return found
 
 
-def _seen(where: Mapping[str, Any]) -> int:
-    return int(where["seq"] if "seq" in where else where["version"])
+def _is_one(root: str, sights: Iterable[_Sight], ids: Mapping[str, str]) -> bool:
+    """Whether all of these inputs that are fed by a root saw the same of it."""
+    of_root = [sight for sight in sights if root in sight.cut]
+    if root in ids or any(root in sight.ahead for sight in of_root):
+        return False
+    return len({seen_of(sight.cut[root]) for sight in of_root}) == 1
 
 
-def _older(left: Mapping[str, Any], right: Mapping[str, Any]) -> Mapping[str, Any]:
-    return left if _seen(left) <= _seen(right) else right
+def _choose(
+    names: Iterable[TableName],
+    newest: Mapping[TableName, _Sight],
+    shared: frozenset[str],
+    ids: Mapping[str, str],
+    base: Mapping[TableName, Position],
+) -> dict[TableName, Candidate] | None:
+    tables: dict[TableName, Iterable[Candidate]] = {}
+    roots: dict[TableName, Root] = {}
+    for name in names:
+        sight = newest[name]
+        first = _candidate(sight.pinned.position, sight.cut, sight.ahead, shared, ids)
+        if not _is_root(sight.pinned.spec):
+            tables[name] = _versions(sight, first, shared, ids, _floor(base.get(name)))
+        elif first.cut:
+            roots[name] = Root(first, _least(base.get(name), log=sight.pinned.is_log))
+        else:
+            tables[name] = [first]
+    return choose_agreeing(tables, roots)
+
+
+def _candidate(
+    position: TablePosition,
+    cut: RootPositions,
+    ahead: RootPositions,
+    shared: frozenset[str],
+    ids: Mapping[str, str],
+) -> Candidate:
+    """A version as far as the shared roots go; it agrees with none about a root that was replaced since."""
+    others = [root for root in shared if root in cut and root in ids and cut[root].get("table_id") != ids[root]]
+    uneven = frozenset(root for root in (*ahead, *others) if root in shared)
+    return Candidate(position, {root: seen for root, seen in cut_of(cut).items() if root in shared}, uneven)
+
+
+def _floor(base: Position | None) -> int:
+    return base.version if isinstance(base, TablePosition) else 0
+
+
+def _least(base: Position | None, *, log: bool) -> int:
+    """How far a table has read a source that is its input."""
+    if not isinstance(base, TablePosition):
+        return 0
+    return (base.seq or 0) if log else base.version
+
+
+def _versions(
+    sight: _Sight, first: Candidate, shared: frozenset[str], ids: Mapping[str, str], floor: int
+) -> Iterator[Candidate]:
+    """The versions of an input that is a table, newest first, down to what the reader has read of it."""
+    yield first
+    pinned, seq = sight.pinned, sight.pinned.position.seq
+    for version, receipt in islice(read_receipts(pinned.path, since=floor), MOST_CANDIDATES):
+        if receipt.restored is not None:
+            # What was before it was taken back, or is what it holds.
+            return
+        if receipt.seq != seq:
+            seq = receipt.seq
+            position = position_at(pinned.position.table_id, version, receipt)
+            yield _candidate(position, receipt.cut, receipt.cut_ahead, shared, ids)
+    # What the reader stands on may be a commit of maintenance, which carries the receipt of one before it.
+    carried = receipt_at(pinned.path, floor) if floor else None
+    if carried is not None and carried.seq != seq and carried.restored is None:
+        position = position_at(pinned.position.table_id, floor, carried)
+        yield _candidate(position, carried.cut, carried.cut_ahead, shared, ids)
+
+
+def _at(
+    names: Iterable[TableName],
+    newest: Mapping[TableName, _Sight],
+    chosen: Mapping[TableName, Candidate],
+    checks: Mapping[TableName, Check],
+) -> dict[TableName, _Sight]:
+    """The inputs at the versions that were chosen."""
+    found: dict[TableName, _Sight] = {}
+    tables = [name for name in names if not _is_root(newest[name].pinned.spec)]
+    for name in tables:
+        sight, position = newest[name], chosen[name].position
+        if position != sight.pinned.position:
+            path = sight.pinned.path
+            receipt = receipt_at(path, position.version)
+            assert receipt is not None
+            stamp = _latest([receipt.data_timestamp, superseded_at(path, position)], sight.stamp)
+            sight = _Sight(Pinned(sight.pinned.spec, path, position), receipt.cut, receipt.cut_ahead, stamp)
+        found[name] = sight
+    for name in names:
+        if name not in found:
+            (root,) = newest[name].cut
+            seen = chosen[name].cut.get(root, seen_of(newest[name].cut[root]))
+            saw_it = [found[other].stamp for other in tables if root in found[other].cut]
+            found[name] = _source_at(newest[name], root, seen, saw_it, checks.get(name))
+    return found
+
+
+def _source_at(newest: _Sight, root: str, seen: int, saw_it: Iterable[datetime], check: Check | None) -> _Sight:
+    """A source that is an input itself, at the position that the tables above it saw.
+
+    `saw_it` are their data timestamps: they found everything there when this position was the newest one.
+    """
+    if seen == seen_of(newest.cut[root]):
+        return newest
+    pinned = newest.pinned
+    if pinned.is_log:
+        position, receipt = _batch_at(pinned, seen)
+        stamps = [None if receipt is None else receipt.data_timestamp, superseded_at(pinned.path, position)]
+        where = {"table_id": position.table_id, "seq": seen}
+    else:
+        position = TablePosition(pinned.position.table_id, seen)
+        stamps = [None if check is None else check.until(position)]
+        where = {"table_id": position.table_id, "version": seen}
+    stamp = _latest([*stamps, *saw_it], newest.stamp)
+    return _Sight(Pinned(pinned.spec, pinned.path, position), {root: where}, {}, stamp)
+
+
+def _latest(stamps: Iterable[datetime | None], newest: datetime) -> datetime:
+    """The latest of the times that are known of an older version; none is later than that of the newest one."""
+    known = [stamp for stamp in stamps if stamp is not None]
+    return min(newest, max(known, default=datetime.fromtimestamp(0, newest.tzinfo)))
+
+
+def _batch_at(pinned: Pinned, seq: int) -> tuple[TablePosition, Receipt | None]:
+    """The position of a log after a batch, and its receipt; where its commit is gone, its rows have their numbers."""
+    for version, receipt in read_receipts(pinned.path):
+        if receipt.seq == seq:
+            return position_at(pinned.position.table_id, version, receipt), receipt
+        if receipt.seq < seq:
+            break
+    return replace(pinned.position, seq=seq, epoch=None), None
+
+
+def _not_ahead(
+    newest: _Sight, agreed: Mapping[str, int], base: Position | None, checks: Mapping[TableName, Check]
+) -> _Sight:
+    """An input that does not drive, at its newest version that saw no more of a root than the driving ones."""
+
+    def is_ahead(candidate: Candidate) -> bool:
+        return bool(candidate.uneven) or any(seen > agreed[root] for root, seen in candidate.cut.items())
+
+    shared = frozenset(agreed) & frozenset(newest.cut)
+    first = _candidate(newest.pinned.position, newest.cut, newest.ahead, shared, {})
+    if not is_ahead(first):
+        return newest
+    if _is_root(newest.pinned.spec):
+        (root,) = newest.cut
+        least = _least(base, log=newest.pinned.is_log)
+        return _source_at(newest, root, max(agreed[root], least), [], checks.get(newest.pinned.name))
+    for candidate in _versions(newest, first, shared, {}, _floor(base)):
+        if not is_ahead(candidate):
+            name = newest.pinned.name
+            return _at([name], {name: newest}, {name: candidate}, checks)[name]
+    # Every version that is known is ahead of them.
+    return newest
 
 
 def pin_at(runtime: Runtime, spec: TableSpec, positions: Mapping[TableName, Position]) -> dict[TableName, Pinned]:

@@ -7,20 +7,23 @@ reads, and without Spark.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from freshline.commit.delta_log import newest_version, position_at, read_newest, read_receipts, table_id
+from freshline.commit.delta_log import Newest, position_at, read_newest, read_receipts, table_id
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec
 from freshline.errors import ReadError
-from freshline.plan.cut import Candidate, choose_agreeing
+from freshline.plan.cut import Candidate, Root, choose_agreeing, cut_of
 from freshline.plan.position import TablePosition
+from freshline.plan.receipt import Receipt
+from freshline.plan.record import Check
 
 # How many versions of a table are looked at.
 MOST_CANDIDATES = 1000
@@ -40,66 +43,71 @@ class Snapshot:
         }
 
 
-def newest_snapshot(graph: Graph, warehouse: Warehouse) -> Snapshot:
+def newest_snapshot(
+    graph: Graph, warehouse: Warehouse, checks: Mapping[TableName, Check] = MappingProxyType({})
+) -> Snapshot:
     """The newest versions of all tables that agree; tables without a version are left out.
 
-    Raises ReadError where no versions that are still known agree.
+    `checks` are those of the control store: a refresh that found nothing to write is a look at the sources too. Raises
+    ReadError where no versions that are still known agree.
     """
-    tables = {spec.name: found for spec in graph.tables if (found := _versions_of(warehouse.path(spec.name)))}
-    seen: dict[str, set[int]] = {}
-    for found in tables.values():
-        for candidate in found:
-            for root, number in candidate.cut.items():
-                seen.setdefault(root.lower(), set()).add(number)
-    candidates: dict[TableName, list[Candidate]] = dict(tables)
-    for spec in graph.sources:
-        found = _versions_seen(spec, warehouse.location(spec), seen.get(str(spec.name).lower(), set()))
-        if found:
-            candidates[spec.name] = found
-    chosen = choose_agreeing(candidates)
+    tables: dict[TableName, Iterable[Candidate]] = {}
+    for spec in graph.tables:
+        newest = read_newest(warehouse.path(spec.name))
+        if newest is not None and newest.receipt is not None:
+            tables[spec.name] = _versions(warehouse.path(spec.name), newest, newest.receipt, checks.get(spec.name))
+    roots = {
+        spec.name: Root(found, 0)
+        for spec in graph.sources
+        if (found := _newest_of_source(spec, warehouse.location(spec))) is not None
+    }
+    chosen = choose_agreeing(tables, roots)
     if chosen is None:
         raise ReadError(
             "no versions of the tables that are still known agree on what they saw of their sources. Refresh all of "
             "them with `freshline refresh`, and ask again."
         )
     cut = {root: number for candidate in chosen.values() for root, number in candidate.cut.items()}
-    return Snapshot({name: chosen[name].position for name in graph.order if name in chosen}, cut)
+    positions = {name: candidate.position for name, candidate in chosen.items()}
+    for name, root in roots.items():
+        positions[name] = _position_of_source(root.newest.position, cut[root.name])
+    return Snapshot({name: positions[name] for name in graph.order if name in positions}, cut)
 
 
-def _versions_of(path: Path) -> list[Candidate]:
-    newest = read_newest(path)
-    if newest is None or newest.receipt is None:
-        return []
+def _versions(path: Path, newest: Newest, receipt: Receipt, check: Check | None) -> Iterator[Candidate]:
+    """The versions of a table, newest first; the newest one also as a later check saw it."""
     identity = newest.table_id or table_id(path)
-    found: list[Candidate] = []
-    for version, receipt in islice(read_receipts(path), MOST_CANDIDATES):
-        cut = {root: int(where["seq"] if "seq" in where else where["version"]) for root, where in receipt.cut.items()}
-        # Maintenance that came after it changed no row.
-        at = version if found else newest.version
-        found.append(Candidate(position_at(identity, at, receipt), cut))
-        if receipt.restored is not None:
+    position = position_at(identity, newest.version, receipt)
+    if check is not None and check.is_of(receipt) and "cut" in check.known:
+        yield Candidate(position, cut_of(check.known["cut"]), frozenset(receipt.cut_ahead))
+    # Maintenance that came after a refresh changed no row, and carries its receipt on where its own commit is gone.
+    yield Candidate(position, cut_of(receipt.cut), frozenset(receipt.cut_ahead))
+    if receipt.restored is not None:
+        return
+    for version, earlier in islice(read_receipts(path), MOST_CANDIDATES):
+        if earlier.seq != receipt.seq:
+            uneven = frozenset(earlier.cut_ahead)
+            yield Candidate(position_at(identity, version, earlier), cut_of(earlier.cut), uneven)
+        if earlier.restored is not None:
             # What was before it was taken back.
-            break
-    if not found:
-        # Its commits are gone; the newest one carries its receipt on.
-        receipt = newest.receipt
-        cut = {root: int(where["seq"] if "seq" in where else where["version"]) for root, where in receipt.cut.items()}
-        return [Candidate(position_at(identity, newest.version, receipt), cut)]
-    return found
+            return
 
 
-def _versions_seen(spec: SourceSpec, path: Path, seen: set[int]) -> list[Candidate]:
-    """The newest version of a source, and those that a table saw: rows of a log tell by themselves when they came."""
-    version = newest_version(path)
-    if version is None:
-        return []
-    identity, root = table_id(path), str(spec.name)
+def _newest_of_source(spec: SourceSpec, path: Path) -> Candidate | None:
+    """The newest version of a source, None where it has none."""
+    newest, root = read_newest(path), str(spec.name)
+    if newest is None or (spec.is_log and newest.receipt is None):
+        return None
+    identity = newest.table_id or table_id(path)
     if not spec.is_log:
-        numbers = sorted({version} | {number for number in seen if number < version}, reverse=True)
-        return [Candidate(TablePosition(identity, number), {root: number}) for number in numbers]
-    newest = read_newest(path)
-    if newest is None or newest.receipt is None:
-        return []
+        return Candidate(TablePosition(identity, newest.version), {root: newest.version})
+    assert newest.receipt is not None
     seq = newest.receipt.seq
-    numbers = sorted({seq} | {number for number in seen if number < seq}, reverse=True)
-    return [Candidate(TablePosition(identity, newest.version, number), {root: number}) for number in numbers]
+    return Candidate(TablePosition(identity, newest.version, seq), {root: seq})
+
+
+def _position_of_source(newest: TablePosition, seen: int) -> TablePosition:
+    """Where a source is read that tables saw so much of: rows of a log tell by themselves when they came."""
+    if newest.seq is None:
+        return TablePosition(newest.table_id, seen)
+    return TablePosition(newest.table_id, newest.version, seen)

@@ -201,6 +201,23 @@ class Graph:
         return tuple(other for other in found if isinstance(self.specs[other], SourceSpec))
 
     @cached_property
+    def meeting(self) -> frozenset[TableName]:
+        """The tables that are met below by another way from one of their sources.
+
+        A table that reads two inputs which share a source reads versions that contain the same of it. So how much they
+        contain counts for everything on both ways, also where it changes no row.
+        """
+        found: set[TableName] = set()
+        for table in self.tables:
+            ways = [(name, set(self.roots(name))) for name in self.driving(table.name)]
+            for name, roots in ways:
+                shared = roots & {root for other, others in ways if other != name for root in others}
+                if shared:
+                    above = (name, *self.driving_upstream(name))
+                    found.update(each for each in above if shared.intersection(self.roots(each)))
+        return frozenset(name for name in found if isinstance(self.specs[name], TableSpec))
+
+    @cached_property
     def _consumers(self) -> Mapping[TableName, tuple[TableName, ...]]:
         found: dict[TableName, list[TableName]] = {}
         for name in self.order:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from freshline.commit.delta_log import newest_version
+from freshline.commit.delta_log import read_newest
 from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -211,7 +211,9 @@ class Loops:
                 memory.failures.pop(name, None)
                 if outcome.committed or memory.versions.get(name, outcome.version) != outcome.version:
                     self._committed(name)
-                memory.versions[name] = outcome.version
+                if outcome.data_timestamp is not None or outcome.committed:
+                    # A first look at a source that left all of it for the next one has brought in nothing.
+                    memory.versions[name] = outcome.version
             self._wake.notify_all()
         try:
             self._count(job, outcome)
@@ -380,9 +382,13 @@ class Loops:
         return self._memory.schedule.ready(busy, resting, self._has_version)
 
     def _has_version(self, name: TableName) -> bool:
+        """Whether something was read into a table or source: the empty table that CREATE makes holds nothing yet."""
         if name in self._memory.versions:
             return True
-        return newest_version(self._runtime.warehouse.location(self._memory.graph.spec(name))) is not None
+        spec = self._memory.graph.spec(name)
+        newest = read_newest(self._runtime.warehouse.location(spec))
+        in_place = isinstance(spec, SourceSpec) and not spec.is_log
+        return newest is not None and (in_place or newest.receipt is not None)
 
     # -- the thread
 

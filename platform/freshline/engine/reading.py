@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from freshline.commit.consumers import forget_consumer, keep_consumer, read_consumer, read_consumers
+from freshline.commit.control_reading import open_for_a_look
 from freshline.commit.delta_log import commit_digest, newest_version, receipt_at, table_id
 from freshline.commit.reading import net_changes, read_history
 from freshline.commit.reading import read_changes as changes_at
@@ -94,7 +95,11 @@ def read_changes(
 def read_snapshot(*, project: Project = None) -> Snapshot:
     """The newest versions of all tables that agree on what they saw of their sources. Raises ReadError for none."""
     settings = project_settings(project)
-    return newest_snapshot(open_project(settings), Warehouse(settings.warehouse))
+    control = open_for_a_look(settings.control_store, settings.umask)
+    try:
+        return newest_snapshot(open_project(settings), Warehouse(settings.warehouse), control.checks())
+    finally:
+        control.close()
 
 
 class TableReader:

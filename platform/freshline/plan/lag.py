@@ -2,8 +2,8 @@
 
 The data timestamp of a table is a time up to which everything that its driving roots had is in its newest
 version. It moves forward without a commit: a check that finds nothing new in a source is handed on to every table
-that holds the newest version of all that it reads. Everything here comes from the arguments; no clock and no
-storage is read.
+that holds the newest version of all that it reads. A new version of an input does not take that back: its receipt
+says how far the version before it was. Everything here comes from the arguments; no clock and no storage is read.
 
 When the values were read one after the other, a table may stand beside an older look at what it reads. The answer
 is then too early, never too late: read the checks first, then tables before what they read.
@@ -28,13 +28,15 @@ class Held:
 
     `driving` are the inputs that count in its lag (none for a source). `newest` is its own newest version, `reached`
     the positions of the inputs in its newest receipt. `data_timestamp` is that of the last check for a source and of
-    the newest receipt for a table, None where there is neither.
+    the newest receipt for a table, None where there is neither. `superseded` has the inputs of which there are newer
+    versions than the one reached, where it is known, with the time up to which that one had everything.
     """
 
     newest: TablePosition | None
     data_timestamp: datetime | None
     driving: tuple[TableName, ...] = ()
     reached: Mapping[TableName, Position] = field(default_factory=dict)
+    superseded: Mapping[TableName, datetime] = field(default_factory=dict)
 
 
 def data_timestamps(held: Mapping[TableName, Held]) -> dict[TableName, datetime | None]:
@@ -52,7 +54,8 @@ def data_timestamps(held: Mapping[TableName, Held]) -> dict[TableName, datetime 
             return own
         handed_on: list[datetime] = []
         for name in table.driving:
-            stamp = of(name) if name in held and is_newest(table.reached.get(name), held[name].newest) else None
+            has_newest = name in held and is_newest(table.reached.get(name), held[name].newest)
+            stamp = of(name) if has_newest else table.superseded.get(name)
             if stamp is None:
                 return own
             handed_on.append(stamp)
@@ -97,6 +100,29 @@ def is_newest(reached: Position | None, newest: TablePosition | None) -> bool:
     by_seq = reached.seq is not None and newest.seq is not None
     same = reached.seq == newest.seq if by_seq else reached.version == newest.version
     return same and not reached.is_other_writers(newest)
+
+
+def stands_still(
+    data_timestamp: datetime | None, allowed: float, refreshed_from: datetime | None, inputs: Iterable[datetime | None]
+) -> bool:
+    """Whether a table is late and a refresh did not help, although everything that drives it is newer.
+
+    `allowed` are the seconds of its promise, `refreshed_from` is when its newest refresh began, None unless that
+    succeeded. A refresh that begins when the table is late already, and ends well, brings in what its inputs have.
+
+    >>> from datetime import UTC
+    >>> past, refreshed, now = (datetime(2026, 11, 1, 8, minute, tzinfo=UTC) for minute in (0, 7, 9))
+    >>> stands_still(past, 300, refreshed, [now, now]), stands_still(past, 300, refreshed, [now, past])
+    (True, False)
+    >>> stands_still(past, 600, refreshed, [now])
+    False
+    """
+    if data_timestamp is None or refreshed_from is None:
+        return False
+    late_since = data_timestamp + timedelta(seconds=allowed)
+    stamps = list(inputs)
+    newer = bool(stamps) and all(stamp is not None and stamp > late_since for stamp in stamps)
+    return newer and refreshed_from > late_since
 
 
 def lag_seconds(data_timestamp: datetime | None, now: datetime) -> float | None:

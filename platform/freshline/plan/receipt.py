@@ -49,10 +49,14 @@ class Receipt:
     `seq` counts the refreshes of this table from 1; `epoch` is the engine's. `data_timestamp` is the time up to
     which everything that the driving roots had is in this version. `positions` are the inputs' by name;
     `partitions` are the positions of partitions that were refreshed apart from the rest, by their text. `cut` is
-    the set of root positions behind it, by the roots' names. `replayed_from` is the seq of the last full refresh:
-    what came after it, came by change sets. `maintenance` marks a commit that carries a receipt on without new rows.
-    `rows_out` is None where only the commit's own metrics know it. `pending_lookups` is the version of the rows that
-    wait for their dimension, None where none ever did. `valid_from_seq` is the seq of the refresh from which on a
+    the set of root positions behind it, by the roots' names: all rows have seen that much. `cut_ahead` are the roots of
+    which some rows have seen more, with the most: of partitions that were refreshed apart, or of inputs that did not
+    agree. `data_timestamp_before` is the time up to which the version before this one had everything, by checks that
+    found nothing new: what still reads that version is no older. None where that is not known. `replayed_from` is the
+    seq of the last full refresh: what came after it, came by change sets. `maintenance` marks a commit that carries a
+    receipt on without new rows. `rows_out` is None where only the commit's own metrics know it. `pending_lookups` is
+    the version of the rows that wait for their dimension, None where none ever did. `valid_from_seq` is the seq of the
+    refresh from which on a
     changed declaration holds: rows from before it may follow the one before; None where all rows follow this one.
     `violations` are those of each constraint that was not met. `spans` are the stretches of time that a table with time
     partitions holds (see `freshline.plan.partition`), None for any other table. `replaced` are the keys of the
@@ -82,6 +86,8 @@ class Receipt:
     rows_out: int | None
     attempt: str
     cut: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    cut_ahead: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    data_timestamp_before: datetime | None = None
     partitions: Mapping[str, Mapping[TableName, Position]] = field(default_factory=dict)
     replayed_from: int = 0
     rejected: int = 0

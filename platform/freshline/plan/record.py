@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
+
+UNTIL = "until"
+# How many earlier versions of a source a check names.
+MOST_EARLIER = 64
 
 
 @dataclass(frozen=True)
@@ -32,9 +37,33 @@ class Check:
         found: Mapping[str, Any] = json.loads(self.position or "{}")
         return found
 
+    def until(self, position: TablePosition) -> datetime | None:
+        """The last time at which a version of a source was seen to be the newest one; None where that is not known."""
+        if self.known.get("table_id") != position.table_id:
+            return None
+        if self.known.get("version") == position.version:
+            return self.data_timestamp
+        found = dict(self.known.get(UNTIL, ()))
+        return datetime.fromisoformat(found[position.version]) if position.version in found else None
+
     def is_of(self, receipt: Receipt | None) -> bool:
         """Whether it was made of what the receipt stands for, None for a table without one."""
         return bool(self.known.get("receipt") == (None if receipt is None else receipt.identity))
+
+
+def source_position(position: TablePosition, before: Check | None) -> str:
+    """The text of a check of a source that is read in place.
+
+    It names the versions that were the newest ones at earlier checks, each with the last time it was found so.
+    """
+    value = position.as_json()
+    if before is not None and before.known.get("table_id") == position.table_id:
+        earlier = [list(pair) for pair in before.known.get(UNTIL, ())]
+        if before.known.get("version") != position.version:
+            earlier.insert(0, [before.known.get("version"), before.data_timestamp.isoformat()])
+        if earlier:
+            value[UNTIL] = earlier[:MOST_EARLIER]
+    return json.dumps(value)
 
 
 @dataclass(frozen=True)

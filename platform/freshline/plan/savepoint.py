@@ -18,6 +18,7 @@ from typing import Any
 
 from freshline.declare.names import PART, TableName
 from freshline.errors import UNREADABLE, FormatError, SavepointError, shown_problem
+from freshline.plan.cut import least_of
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.query.reason import Reason
@@ -105,13 +106,8 @@ class Savepoint:
     @property
     def cut(self) -> dict[str, Mapping[str, Any]]:
         """How far every table that knows a root has read it at least, by the roots' names."""
-        found: dict[str, Mapping[str, Any]] = {}
-        for saved in self.tables:
-            receipt = saved.version.receipt
-            for root, where in ({} if receipt is None else receipt.cut).items():
-                if root not in found or _seen(where) < _seen(found[root]):
-                    found[root] = where
-        return found
+        receipts = (saved.version.receipt for saved in self.tables)
+        return least_of(receipt.cut for receipt in receipts if receipt is not None)
 
     def saved(self, name: TableName) -> SavedTable | None:
         """The table of this name, None where it is not saved."""
@@ -240,12 +236,15 @@ def restored_receipt(
         partitions={key: _moved_positions(positions, moved, met) for key, positions in receipt.partitions.items()},
         spans=None if receipt.spans is None else spans,
         cut={root: _moved_root(root, where, moved) for root, where in receipt.cut.items()},
+        cut_ahead={root: _moved_root(root, where, moved) for root, where in receipt.cut_ahead.items()},
         rows_in=0,
         rows_out=0,
         rejected=0,
         attempt=attempt,
         maintenance=False,
         planned=None,
+        # What came before in the log is no earlier state of these rows.
+        data_timestamp_before=None,
         pending_lookups=receipt.pending_lookups if pending_lookups is None else pending_lookups,
         restored=receipt.seq,
     )
@@ -280,10 +279,6 @@ def _moved_root(root: str, where: Mapping[str, Any], moved: Mapping[TableName, M
     if back is None or "seq" not in where or where["seq"] != back.saved.seq:
         return where
     return {**where, "seq": back.seq}
-
-
-def _seen(where: Mapping[str, Any]) -> int:
-    return int(where["seq"] if "seq" in where else where["version"])
 
 
 def _damaged(what: str, error: Exception, where: str) -> FormatError:

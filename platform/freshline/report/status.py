@@ -7,9 +7,8 @@ that found nothing new, and refreshes that failed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -17,17 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from freshline.commit import delta_log
 from freshline.commit.event_time import newest_event, open_windows, recorded_event_time, watermark_of
+from freshline.commit.lag_reading import held_at, with_superseded
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.connector import RETRIED_IN
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import OnViolation, SourceSpec, Spec, TableSpec
 from freshline.errors import FreshlineError
+from freshline.plan.cut import RootPositions, disagreement
 from freshline.plan.feasible import judge_promises
 from freshline.plan.hold import HeldBy, Hold, held_tables
 from freshline.plan.intentions import FreshnessOverride, Suspension, apply_overrides
-from freshline.plan.lag import Held, data_timestamps, lag_seconds, newest_stamp
-from freshline.plan.position import TablePosition, position_from_json
+from freshline.plan.lag import Held, data_timestamps, lag_seconds, stands_still
+from freshline.plan.receipt import Receipt
 from freshline.plan.record import Check
 from freshline.plan.result import Kind, RefreshResult, State
 from freshline.plan.watermark import EventTime, TableWatermark, source_watermark
@@ -69,7 +70,9 @@ class TableStatus:
     `watermark_moved_at` is when that of a log moved last; `late_rows`, `ahead_rows` and `late_by_seconds` are of its
     newest batch. `open_windows` are those of a FINAL table that have begun and are not closed. `rows` and
     `quarantined` are counted by the statistics in the logs, None where those do not tell; `files` and `size_bytes` are
-    those of the version. `retained_bytes` is what the system outside kept for a source at its newest refresh. `error`
+    those of the version. `retained_bytes` is what the system outside kept for a source at its newest refresh.
+    `stands_still` says of a late table whose inputs are all newer why its refreshes do not bring them in, empty for any
+    other. `error`
     is that of the newest refresh when it failed, or of reading this status, which `unreadable` then says; `problems`
     are what needs a person though the newest refresh went on.
     """
@@ -108,6 +111,7 @@ class TableStatus:
     files: int | None = None
     size_bytes: int | None = None
     retained_bytes: int | None = None
+    stands_still: str = ""
 
     @property
     def late(self) -> bool:
@@ -150,6 +154,7 @@ class TableStatus:
             "files": self.files,
             "size_bytes": self.size_bytes,
             "retained_bytes": self.retained_bytes,
+            "stands_still": self.stands_still,
         }
 
 
@@ -202,7 +207,7 @@ def read_status(
         for name in reversed(graph.order)
     }
     records = control.last_refreshes()
-    stamps = data_timestamps({name: inspection.held for name, inspection in found.items()})
+    stamps = _data_timestamps(graph, warehouse, found, checks)
     watermarks = {
         name: _watermark(graph, warehouse, name) if counted else _log_watermark(name, found[name])
         for name in graph.order
@@ -245,9 +250,24 @@ def read_status(
                 files=inspection.files[0],
                 size_bytes=inspection.files[1],
                 retained_bytes=None if record is None else record.retained_bytes,
+                stands_still=_stands_still(graph, name, found, stamps, record, now),
             )
         )
     return statuses
+
+
+def _data_timestamps(
+    graph: Graph,
+    warehouse: Warehouse,
+    found: Mapping[TableName, _Inspection],
+    checks: Mapping[TableName, Check],
+) -> dict[TableName, datetime | None]:
+    held = {name: inspection.held for name, inspection in found.items()}
+    try:
+        return data_timestamps(with_superseded(graph, warehouse, held, checks))
+    except FreshlineError:
+        # The line of the input whose log cannot be read says so.
+        return data_timestamps(held)
 
 
 def _watermark(graph: Graph, warehouse: Warehouse, name: TableName) -> TableWatermark:
@@ -323,6 +343,8 @@ class _Inspection:
     event_timestamp: datetime | None = None  # the greatest of the watermark's column
     event_time: EventTime | None = None  # what the newest batch of a log knows of its events
     files: tuple[int | None, int | None] = (None, None)  # how many, and their bytes
+    cut: RootPositions = field(default_factory=dict)
+    cut_ahead: RootPositions = field(default_factory=dict)
 
 
 def _inspect(
@@ -348,32 +370,16 @@ def _inspect(
         receipt = newest.receipt
         rows = count.rows(path, newest.version, None)
         if isinstance(spec, SourceSpec) and not spec.is_log:
-            # The check says what the source had then; what it has now, no refresh has looked at yet.
-            position = None if check is None else position_from_json(json.loads(check.position))
-            at_check = position if isinstance(position, TablePosition) else None
             return _Inspection(
-                Held(at_check, checked),
+                held_at(spec, driving, check, newest, path, now),
                 newest.version,
                 rows,
                 event_timestamp=count.event_time(spec, path, newest.version, now),
                 files=count.files(path, newest.version),
+                cut={str(spec.name): {"version": newest.version}},
             )
-        own = None if receipt is None else receipt.data_timestamp
-        if check is not None and not check.is_of(receipt):
-            # Of rows that were there before, or that the log has lost.
-            checked = None
-        stamps = [stamp for stamp in (checked, own) if stamp is not None]
-        held = Held(
-            # Opening a log only for its id takes ten times as long as all the rest.
-            delta_log.position_at(newest.table_id or delta_log.table_id(path), newest.version, receipt),
-            # What either says, stays true: later versions have at least what was there.
-            newest_stamp(stamps, now),
-            # With temporal filters a table is as old as the time that it was compared with, whatever its inputs are.
-            () if isinstance(spec, TableSpec) and spec.is_temporal else driving,
-            {} if receipt is None or receipt.is_partial else receipt.positions,
-        )
         return _Inspection(
-            held,
+            held_at(spec, driving, check, newest, path, now),
             newest.version,
             rows,
             quarantined,
@@ -383,10 +389,38 @@ def _inspect(
             event_time=recorded_event_time(spec, receipt) if isinstance(spec, SourceSpec) else None,
             event_timestamp=count.event_time(spec, path, newest.version, now),
             files=count.files(path, newest.version),
+            cut={} if receipt is None else _cut(spec, receipt),
+            cut_ahead={} if receipt is None else receipt.cut_ahead,
         )
     except FreshlineError as error:
         # One table that cannot be read must not hide the others; its line says what is wrong.
         return replace(nothing, error=error.as_json())
+
+
+def _cut(spec: Spec, receipt: Receipt) -> RootPositions:
+    return {str(spec.name): {"seq": receipt.seq}} if isinstance(spec, SourceSpec) else receipt.cut
+
+
+def _stands_still(
+    graph: Graph,
+    name: TableName,
+    found: Mapping[TableName, _Inspection],
+    stamps: Mapping[TableName, datetime | None],
+    record: RefreshResult | None,
+    now: datetime,
+) -> str:
+    """Why a table is late that was refreshed and whose inputs are all newer; empty for any other."""
+    stamp, allowed, driving = stamps[name], graph.freshness(name).seconds, graph.driving(name)
+    lag = lag_seconds(stamp, now)
+    if lag is None or lag <= allowed or record is None or record.state != State.SUCCEEDED:
+        return ""
+    began = record.at - timedelta(seconds=record.seconds)
+    if not stands_still(stamp, allowed, began, (stamps[each] for each in driving)):
+        return ""
+    apart = disagreement({each: (found[each].cut, found[each].cut_ahead) for each in driving})
+    if apart:
+        return f"its inputs contain different parts of one source, and no newer versions agree: {apart}"
+    return f"its newest refresh ({record.strategy}, {record.reason}) left it as old, and all of its inputs are newer"
 
 
 def is_quarantining(spec: Spec) -> bool:

@@ -18,6 +18,7 @@ from freshline.commit.event_time import event_time_after
 from freshline.declare.connector import Position
 from freshline.declare.spec import SourceSpec
 from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError
+from freshline.plan.lag import newest_stamp
 from freshline.plan.receipt import Receipt
 from freshline.plan.watermark import EventTime, MovedBy, SeenTimes, after_batch, rules_of
 from freshline.query.reason import Reason
@@ -110,6 +111,7 @@ def begin_batch(
     # windows that were closed before.
     kept = newest.event_time if spec.watermark is None and newest is not None else None
     seq = next_seq(runtime, spark, spec, newest, mode)
+    complete_until = last_look(runtime, spec, newest)
     attempt = uuid4().hex
 
     def receipt(good: int | None, rejected: int, left_out: int) -> Receipt:
@@ -130,6 +132,7 @@ def begin_batch(
             rejected=rejected,
             attempt=attempt,
             cut={str(spec.name): {"seq": seq}},
+            data_timestamp_before=complete_until,
             seconds=time.monotonic() - standing.since,
             planned=planned,
         )
@@ -146,6 +149,15 @@ def begin_batch(
     stands = before or kept
     watermark = None if stands is None else stands.watermark
     return Batch(spec, path, seq, now, portion.small, watermark, receipt, passed, confirm, newest, runtime.known_keys)
+
+
+def last_look(runtime: Runtime, spec: SourceSpec, receipt: Receipt | None) -> datetime | None:
+    """The time up to which a log has everything that its source had, with `receipt` as its newest one."""
+    stamps = [] if receipt is None or receipt.data_timestamp is None else [receipt.data_timestamp]
+    check = runtime.control.checks().get(spec.name)
+    if check is not None and check.is_of(receipt):
+        stamps.append(check.data_timestamp)
+    return newest_stamp(stamps, runtime.clock())
 
 
 def newest_batch(spec: SourceSpec, path: Path) -> Receipt | None:

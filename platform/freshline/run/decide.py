@@ -44,12 +44,15 @@ from freshline.errors import (
 )
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.choose import choose_step
+from freshline.plan.cut import cut_of
 from freshline.plan.definition import ChangeClass, DefinitionChange, classify_change, definition_of, may_keep_rows
 from freshline.plan.history import ignores_deletes, require_history
+from freshline.plan.lag import newest_stamp
 from freshline.plan.partition import Interval, find_gaps
 from freshline.plan.position import Position, TablePosition, position_from_json
 from freshline.plan.price import Price, budget_of, counts, price_of
 from freshline.plan.receipt import Receipt
+from freshline.plan.record import Check
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import RefreshResult
 from freshline.plan.step import (
@@ -102,9 +105,22 @@ class Decision:
         """The newest receipt of the table."""
         return None if self.newest is None else self.newest.receipt
 
-    def writes_nothing(self, spec: TableSpec) -> bool:
-        """Whether not even a position has to be written to the table's log."""
-        return isinstance(self.step, Noop) and not is_far_ahead(self.receipt, self.pins, spec.lookups)
+    def writes_nothing(self, spec: TableSpec, *, meets: bool) -> bool:
+        """Whether not even a position has to be written to the table's log; `meets` as `moves_cut` has it."""
+        far_ahead = is_far_ahead(self.receipt, self.pins, spec.lookups)
+        return isinstance(self.step, Noop) and not far_ahead and not (meets and self.moves_cut)
+
+    @property
+    def moves_cut(self) -> bool:
+        """Whether the pinned inputs contain another part of their roots than the newest receipt says.
+
+        For a table that is met again below (`Graph.meeting`) that is written although no row changes: what reads both
+        goes by receipts, which outlive the control store.
+        """
+        receipt, pins = self.receipt, self.pins
+        if receipt is None:
+            return False
+        return (cut_of(pins.cut), cut_of(pins.ahead)) != (cut_of(receipt.cut), cut_of(receipt.cut_ahead))
 
     def carries_position(self, spec: TableSpec) -> bool:
         """Whether the position of a table with temporal filters is written although none of its rows change."""
@@ -147,9 +163,10 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     newest = read_newest(path)
     receipt = None if newest is None else newest.receipt
     redefined = _redefinition(runtime, spec, receipt, request)
-    checked = _last_check(runtime, spec, receipt)
+    check = runtime.control.checks().get(spec.name)
+    checked = _last_check(spec, receipt, check)
     base = _base_positions(receipt, checked)
-    pins = pin_inputs(runtime, spec, base)
+    pins = pin_inputs(runtime, spec, base, _own_stamp(runtime, receipt, check))
     runtime.failpoint("table-pinned")
     changes = _classify_inputs(pins, base)
     clock = _clock(runtime, spec, receipt, checked)
@@ -322,14 +339,21 @@ def _missing_partitions(runtime: Runtime, spec: TableSpec, receipt: Receipt | No
     return find_gaps(receipt.spans or (), spec.fingerprint, first, wanted_end(runtime, spec))
 
 
-def _last_check(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> Mapping[str, Any]:
+def _own_stamp(runtime: Runtime, receipt: Receipt | None, check: Check | None) -> datetime | None:
+    """The data timestamp of a table as its newest receipt and a check of that say it."""
+    if receipt is None or receipt.data_timestamp is None:
+        return None
+    stamps = [receipt.data_timestamp, *([check.data_timestamp] if check is not None and check.is_of(receipt) else [])]
+    return newest_stamp(stamps, runtime.clock())
+
+
+def _last_check(spec: TableSpec, receipt: Receipt | None, check: Check | None) -> Mapping[str, Any]:
     """What a check after the newest receipt noted that found nothing to write; empty where there is none."""
     process = spec.query.process if isinstance(spec.query, PythonQuery) else None
     if process is not None and not process.has_own_key:
         # Its stored rows are compared with a replay at the positions of the receipt, and of no check.
         return {}
-    check = None if receipt is None else runtime.control.checks().get(spec.name)
-    if check is None or not check.is_of(receipt) or "positions" not in check.known:
+    if check is None or receipt is None or not check.is_of(receipt) or "positions" not in check.known:
         return {}
     known = check.known
     # Positions and clock belong together: rows are those of both.

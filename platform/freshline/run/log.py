@@ -49,7 +49,7 @@ from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import HASH, WATERMARK
 from freshline.refresh.literal import quoted
-from freshline.run.batch import Batch, begin_batch, fenced, newest_batch, stand
+from freshline.run.batch import Batch, begin_batch, fenced, last_look, newest_batch, stand
 from freshline.run.looked import look_at, note_keys
 from freshline.sources.prepare import prepare_formats, undeclared_of
 from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Inspection, Portion, Reader
@@ -238,6 +238,7 @@ def _pass_time(
             violations={},
             attempt=uuid4().hex,
             cut={str(spec.name): {"seq": seq}},
+            data_timestamp_before=last_look(runtime, spec, newest),
             seconds=0.0,
             maintenance=False,
             restored=None,

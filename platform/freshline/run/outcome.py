@@ -17,6 +17,7 @@ from freshline.commit.write import (
 )
 from freshline.declare.query import PythonQuery
 from freshline.declare.spec import TableSpec
+from freshline.plan.cut import RootPositions, ahead_of, greatest_of
 from freshline.plan.history import inputs_short_after
 from freshline.plan.models import model_versions, models_after
 from freshline.plan.partition import Span, settle_spans
@@ -38,7 +39,8 @@ def report_nothing(
     if receipt is not None:
         # Lookup tables keep the dimension versions that their rows met; only what drives is moved.
         positions = {str(name): position.as_json() for name, position in pins.positions.items()}
-        checked: dict[str, object] = {"receipt": receipt.identity, "positions": positions}
+        cut = {root: dict(where) for root, where in pins.cut.items()}
+        checked: dict[str, object] = {"receipt": receipt.identity, "positions": positions, "cut": cut}
         if spec.is_triggered and decision.closing is not None:
             checked["watermark"] = decision.closing.until
         if clock is not None:
@@ -118,13 +120,15 @@ def receipt_of(attempt: Attempt, work: Work, step: Step, seconds: float, backfil
         strategy=str(work.strategy),
         reason=str(work.reason),
         # Some partitions are not the table: what only they have says nothing about how far it lags.
-        data_timestamp=pins.data_timestamp if moves else None if previous is None else previous.data_timestamp,
+        data_timestamp=pins.data_timestamp if moves else pins.before,
         positions=work.positions,
+        data_timestamp_before=pins.before,
         rows_in=work.rows_in,
         rows_out=None,
         rejected=work.rejected,
         attempt=uuid4().hex,
         cut=pins.cut if moves or previous is None else previous.cut,
+        cut_ahead=pins.ahead if moves or previous is None else _ahead(attempt, work, previous),
         partitions=work.partitions,
         replayed_from=work.seq if work.strategy == Strategy.FULL or previous is None else previous.replayed_from,
         seconds=seconds,
@@ -149,6 +153,16 @@ def receipt_of(attempt: Attempt, work: Work, step: Step, seconds: float, backfil
         # What crosses until the next refresh is looked for from where the kept rows are.
         clock=previous.clock if work.adopts_definition and previous is not None else attempt.clock,
     )
+
+
+def _ahead(attempt: Attempt, work: Work, previous: Receipt) -> RootPositions:
+    """The roots of which some rows of a table have seen more, where partitions of it were refreshed by themselves."""
+    computed = (*work.partitions.values(), *(span.positions for span in work.spans or () if span.positions is not None))
+    driving = attempt.spec.driving
+    if not any(at.get(name) != work.positions.get(name) for at in computed for name in driving):
+        return previous.cut_ahead
+    pins = attempt.pins
+    return ahead_of(previous.cut, greatest_of([previous.cut_ahead, pins.cut, pins.ahead]))
 
 
 def _promise(spec: TableSpec, previous: Receipt | None, work: Work) -> str:

@@ -86,11 +86,15 @@ def query(
     """
     finish_restore(runtime)
     try:
-        positions = newest_snapshot(runtime.graph, runtime.warehouse).positions if snapshot else {}
+        positions = _snapshot_positions(runtime) if snapshot else {}
         most = ROW_LIMIT if limit is None else limit
         return _answer(runtime, statement, most, cancellation or Cancellation(), positions)
     except (ForbiddenQueryError, PySparkException, Py4JError, ConnectionError) as error:
         raise translate_statement(error) from error
+
+
+def _snapshot_positions(runtime: Runtime) -> Mapping[TableName, TablePosition]:
+    return newest_snapshot(runtime.graph, runtime.warehouse, runtime.control.checks()).positions
 
 
 def _answer(

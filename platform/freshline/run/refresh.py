@@ -5,7 +5,6 @@ Refreshes of one name run one after the other. Every failure becomes a result, a
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from dataclasses import replace
@@ -157,7 +156,7 @@ def _check_source(runtime: Runtime, spec: SourceSpec) -> RefreshResult:
         raise SourceError(
             f"there is no Delta table at {path}. Write it, or correct `path`.", where=str(spec.written_at)
         )
-    runtime.control.record_check(spec.name, now, json.dumps(position_of(path, version).as_json()))
+    runtime.control.record_source_check(spec.name, now, position_of(path, version))
     return RefreshResult(
         table=spec.name,
         at=now,

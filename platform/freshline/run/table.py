@@ -69,14 +69,17 @@ def refresh_once(refresh: Refresh, again: PlanAgainError) -> tuple[RefreshResult
         decision = decide(refresh.runtime, refresh.spec, refresh.request, again.instead)  # plan
     if decision.pins.mixed:
         refresh.progress(f"{Reason('MIXED_CUT', ', '.join(decision.pins.mixed))}")
-    if decision.writes_nothing(refresh.spec):
+    meets = refresh.spec.name in refresh.runtime.graph.meeting
+    if decision.writes_nothing(refresh.spec, meets=meets):
         return report_nothing(refresh.runtime, refresh.spec, decision, decision.step.reason), False
     refresh.progress(decision.step.activity)
     with _attempt(refresh, decision, again) as attempt:
         with stage("compute"):
             work = prepare(attempt, decision.step)  # refresh
         if work.write is None and (
-            decision.carries_position(refresh.spec) or moves_awaited_watermark(refresh.runtime, refresh.spec, decision)
+            (meets and decision.moves_cut)
+            or decision.carries_position(refresh.spec)
+            or moves_awaited_watermark(refresh.runtime, refresh.spec, decision)
         ):
             # With temporal filters no refresh finds that without such work, so the next one would not carry it either.
             work = prepare(attempt, Noop(work.reason))

@@ -35,7 +35,8 @@ from freshline.commit.control_store.intentions import IntentionStore
 from freshline.commit.control_store.schema import CHECKS, EPOCHS, IDENTITIES, REFRESHES, REQUESTS
 from freshline.declare.names import TableName
 from freshline.plan.intentions import FreshnessOverride, Suspension
-from freshline.plan.record import Check, RequestRecord
+from freshline.plan.position import TablePosition
+from freshline.plan.record import Check, RequestRecord, source_position
 from freshline.plan.request import BACKFILL
 from freshline.plan.result import DECISIONS, RefreshResult, State, Strategy
 
@@ -99,6 +100,11 @@ class ControlStore:
                     checked_at=text_of(datetime.now(UTC)),
                 )
             )
+
+    def record_source_check(self, name: TableName, now: datetime, position: TablePosition) -> None:
+        """Remember that a source that is read in place was at `position` at `now`, and when it was at earlier ones."""
+        known = self.checks().get(name)
+        self.record_check(name, now, source_position(position, known))
 
     def forget_check(self, name: TableName) -> None:
         """A table of this name that is made later has been checked up to nowhere."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from freshline.attempt.attempt import Attempt, Work
-from freshline.commit.write import append_rows, stored_schema
+from freshline.commit.write import carry_receipt
 from freshline.declare.query import PythonQuery
 from freshline.plan.result import Strategy
 from freshline.plan.step import Noop
@@ -11,15 +11,13 @@ from freshline.plan.step import Noop
 
 def carry_position(attempt: Attempt, step: Noop) -> Work:
     """The write of no row."""
-    schema = stored_schema(attempt.path)
-    empty = attempt.spark.createDataFrame([], schema)
     positions = dict(attempt.pins.positions)
     if isinstance(attempt.spec.query, PythonQuery) and attempt.receipt is not None:
         # The rows are still those of the dimensions that they met.
         met = attempt.receipt.positions
         positions |= {name: met[name] for name in attempt.spec.lookups if name in met}
     return Work(
-        lambda new: append_rows(empty, attempt.path, new, count=0),
+        lambda new: carry_receipt(lambda: attempt.spark, attempt.path, new),
         Strategy.NOOP,
         step.reason,
         0,
