@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -36,7 +37,7 @@ from freshline.declare.registry import (
 from freshline.declare.secret import read_dagster_token
 from freshline.declare.settings import Settings, provide_state
 from freshline.engine.state_file import read_state, remove_state, state_file
-from freshline.errors import EngineError, FreshlineError, ModelRuntimeError, SettingsError, StorageError
+from freshline.errors import EngineError, FreshlineError, ModelRuntimeError, RefreshError, SettingsError, StorageError
 from freshline.plan.models import SHOWN
 from freshline.plan.project import open_project
 from freshline.report.table_text import padded
@@ -61,7 +62,7 @@ class Check:
 @project_option
 @json_option
 def command(fix: bool, rebuild: bool, project: Path | None, as_json: bool) -> int:
-    """Check Python, Java, jars, declarations, disk, engine, control store and ports.
+    """Check Python, Java, jars, declarations, disk, engine, control store, tables and ports.
 
     Each line begins with ok, or with problem and a remedy. Exit code 1 if there is a problem.
     """
@@ -98,6 +99,7 @@ def examine(
         ("up", lambda it: _up(it, fix)),
         ("engine", lambda it: _engine(it, fix)),
         ("control store", _rebuild if rebuild else _control_store),
+        ("tables", _tables),
         ("port", _port),
     ):
         progress(f"looking at {name}")
@@ -243,6 +245,29 @@ def _control_store(settings: Settings) -> str:
             "`freshline doctor --rebuild`.",
         )
     return f"opens, {known} tables in it"
+
+
+def _tables(settings: Settings) -> str:
+    """Raises StorageError for tables that stand still: their refreshes end well and leave them late."""
+    from freshline.commit.control_reading import open_for_a_look
+    from freshline.commit.warehouse import Warehouse
+    from freshline.report.status import read_status
+
+    graph = open_project(settings)
+    control = open_for_a_look(settings.control_store, settings.umask)
+    try:
+        now = datetime.now(UTC)
+        statuses = read_status(graph, control, Warehouse(settings.warehouse), now, counted=False)
+    finally:
+        control.close()
+    still = [f"{status.table} stands still: {status.stands_still}" for status in statuses if status.stands_still]
+    if still:
+        raise RefreshError(
+            f"{'; '.join(still)}. Refresh the inputs with `freshline refresh`, and then the table. If that does not "
+            "help, it is a mistake of freshline: report it with the output of `freshline status --json`."
+        )
+    late = sum(status.late for status in statuses)
+    return f"{len(statuses)} tables and sources, none stands still" + (f", {late} late" if late else "")
 
 
 def _rebuild(settings: Settings) -> str:

@@ -12,6 +12,7 @@ class AlertKind(StrEnum):
     """What is wrong."""
 
     LATE = "late"  # the data lag is above what was promised
+    STUCK = "stuck"  # it is late, and refreshes do not help although all of its inputs are newer
     FAILING = "failing"  # its refreshes fail
     QUARANTINE = "quarantine"  # more of what arrives is rejected than was allowed
     WATERMARK = "watermark"  # the watermark stands still

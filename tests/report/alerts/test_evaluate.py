@@ -19,7 +19,7 @@ from freshline.report.alerts.trouble import Trouble
 from tests.report.alerts.situations import NOW, Ledger, failing, silent, situation, suspension, table
 
 RAISED, WORSENED, REMINDER, RECOVERED = AlertEvent
-LATE, FAILING, QUARANTINE, WATERMARK, LATE_ROWS, RETAINED, SUSPENDED, ENGINE_SILENT, SCHEDULER_SILENT = AlertKind
+LATE, STUCK, FAILING, QUARANTINE, WATERMARK, LATE_ROWS, RETAINED, SUSPENDED, ENGINE_SILENT, SCHEDULER_SILENT = AlertKind
 
 
 def at(seconds: float) -> datetime:
@@ -361,3 +361,17 @@ def check_order(kind: AlertKind, events: list[AlertEvent]) -> None:
 @pytest.mark.parametrize(("freshness", "seconds"), [(1, 10.0), (60, 60.0), (86_400, 300.0)])
 def test_a_promise_must_be_kept_for_as_long_as_itself_within_bounds(freshness: int, seconds: float) -> None:
     assert calm_seconds(freshness) == seconds
+
+
+def test_a_late_table_whose_inputs_are_newer_is_told_as_standing_still_in_place_of_late() -> None:
+    ledger, why = Ledger(), "its inputs contain different parts of one source"
+
+    ledger.check(situation(orders(17, 17)), at(17))
+    ledger.check(situation(orders(18, 18, stands_still=why)), at(18))
+    ledger.check(situation(orders(20, 20, stands_still=why)), at(20))
+
+    assert ledger.told == [(RAISED, "orders", LATE), (RAISED, "orders", STUCK)]
+    assert ledger.causes == {("orders", STUCK): why}
+    ledger.check(situation(orders(22, 2)), at(22))
+    ledger.check(situation(orders(40, 2)), at(40))
+    assert ledger.told[2:] == [(RECOVERED, "orders", STUCK)]

@@ -31,6 +31,9 @@ SHORTEST_CALM_SECONDS, LONGEST_CALM_SECONDS = 10.0, 300.0
 # What a table that was resumed gets, at least and at most, to become fresh again before it counts as late.
 SHORTEST_GRACE_SECONDS, LONGEST_GRACE_SECONDS = 60.0, 600.0
 
+# A table that is late is one of these.
+_LAG_KINDS = (AlertKind.LATE, AlertKind.STUCK)
+
 Key = tuple[str, AlertKind]
 
 
@@ -78,7 +81,7 @@ def compare(
             _keep(alert, trouble, settings, now, link(alert.subject), news, quiet)
         elif _is_replaced(alert, troubles, freshness, now):
             quiet.append(replace(alert, recovered_at=now))
-        elif alert.kind is AlertKind.SUSPENDED and (alert.subject, AlertKind.LATE) in troubles:
+        elif alert.kind is AlertKind.SUSPENDED and any((alert.subject, kind) in troubles for kind in _LAG_KINDS):
             # It was resumed and has yet to catch up: that is no new trouble.
             graced.add(alert.subject)
             _calm(alert, now, quiet)
@@ -87,7 +90,7 @@ def compare(
         else:
             _calm(alert, now, quiet)
     for key, trouble in troubles.items():
-        late_in_grace = trouble.kind is AlertKind.LATE and trouble.subject in graced
+        late_in_grace = trouble.kind in _LAG_KINDS and trouble.subject in graced
         if key not in alerts and trouble.ripe and not late_in_grace:
             raised = Alert(
                 trouble.subject,
@@ -125,15 +128,19 @@ def _keep(
 
 
 def _is_replaced(alert: Alert, troubles: Mapping[Key, Trouble], freshness: Mapping[str, int], now: datetime) -> bool:
-    """Whether the same lag has another name now: a late table was suspended, or one that was resumed stays late."""
-    if alert.kind is AlertKind.LATE:
-        suspended = troubles.get((alert.subject, AlertKind.SUSPENDED))
-        return suspended is not None and suspended.ripe
+    """Whether the same lag has another name now.
+
+    A late table was suspended or stands still, one that stood still is only late, or one that was resumed stays late.
+    """
+    if alert.kind in _LAG_KINDS:
+        others = (troubles.get((alert.subject, kind)) for kind in (AlertKind.SUSPENDED, *_LAG_KINDS))
+        return any(other is not None and other.ripe for other in others)
     if alert.kind is AlertKind.SUSPENDED and alert.calm_since is not None:
-        late = troubles.get((alert.subject, AlertKind.LATE))
+        late = (troubles.get((alert.subject, kind)) for kind in _LAG_KINDS)
         own = freshness.get(alert.subject, 0)
         grace = min(max(own, SHORTEST_GRACE_SECONDS), LONGEST_GRACE_SECONDS)
-        return late is not None and late.ripe and now - alert.calm_since >= timedelta(seconds=grace)
+        is_ripe = any(trouble is not None and trouble.ripe for trouble in late)
+        return is_ripe and now - alert.calm_since >= timedelta(seconds=grace)
     return False
 
 

@@ -13,6 +13,7 @@ from freshline.report.table_text import printable
 
 _WORDS = {
     AlertKind.LATE: "late",
+    AlertKind.STUCK: "standing still",
     AlertKind.FAILING: "failing",
     AlertKind.QUARANTINE: "quarantining rows",
     AlertKind.WATERMARK: "standing still in event time",

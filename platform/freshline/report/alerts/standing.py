@@ -30,7 +30,8 @@ class Standing:
     `infeasible` says why its freshness cannot be kept, None where it can or nobody knows. `late_share` and
     `watermark_after` are those declared of a source. Its `watermark` moved last at `watermark_moved_at`, and
     `watermark_held_by` holds it up. `retained_bytes` is what the system outside keeps for a source, and
-    `retained_above` the limit of that.
+    `retained_above` the limit of that. `stands_still` says why refreshes do not help a late table whose inputs are all
+    newer, empty for any other.
     """
 
     name: TableName
@@ -56,6 +57,7 @@ class Standing:
     watermark_held_by: tuple[str, ...] = ()
     retained_bytes: int | None = None
     retained_above: int | None = None
+    stands_still: str = ""
 
     @property
     def reported_from(self) -> datetime | None:
@@ -147,6 +149,7 @@ def table_standing(graph: Graph, status: TableStatus) -> Standing:
         watermark_moved_at=status.watermark_moved_at,
         watermark_held_by=status.watermark_held_by,
         retained_bytes=status.retained_bytes,
+        stands_still=status.stands_still,
         retained_above=spec.connection.retained_above if isinstance(spec, SourceSpec) else None,
     )
 

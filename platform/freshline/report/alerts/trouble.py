@@ -84,6 +84,9 @@ def _lag(standing: Standing, situation: Situation, now: datetime) -> Iterator[Tr
         cause = f"blocked by {blocking.name}, {suspended_cause(blocking.suspension)}"
         yield Trouble(name, AlertKind.SUSPENDED, AlertLevel.WARN, since, cause, ripe)
         return
+    if standing.stands_still and standing.failing is None:
+        yield Trouble(name, AlertKind.STUCK, level, since, standing.stands_still, ripe)
+        return
     yield Trouble(name, AlertKind.LATE, level, since, late_cause(standing.name, situation, now), ripe)
 
 

@@ -184,7 +184,8 @@ def state_of(status: TableStatus) -> tuple[BoardState, str]:
         return BoardState.FAILING, f"{error.get('code', '')}: {error.get('message', '')}"
     if status.late:
         paused = "" if status.paused is None else status.paused
-        return BoardState.LATE, paused or ("" if status.feasible is not False else status.feasible_reason)
+        infeasible = "" if status.feasible is not False else status.feasible_reason
+        return BoardState.LATE, paused or status.stands_still or infeasible
     if status.lag_seconds is None:
         return BoardState.EMPTY, ""
     return BoardState.FRESH, ""
