@@ -6,9 +6,15 @@ change on the way.
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from freshline.commit.snapshot import newest_snapshot
+from freshline.declare.names import TableName
+from freshline.plan.request import LIVE, RefreshRequest
+from freshline.refresh.cancellation import Cancellation
+from freshline.run import refresh_table
 from freshline.testing import Crash
 
 FIVE = "FRESHNESS = INTERVAL '5' MINUTE"
@@ -300,3 +306,46 @@ def test_a_table_over_a_partition_that_was_refreshed_by_itself_is_no_version_eit
     assert numbers(lab, "z") == [(1, 1), (2, 2)]
     lab.refresh("z")
     assert numbers(lab, "z") == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+def test_tables_of_a_source_that_never_rests_are_brought_together_for_what_waits_for_both(lab):
+    lab.source("s", "id INT, v INT", primary_key=["id"])
+    lab.sql("INSERT INTO s VALUES (0, 0)")
+    declare(lab, "a", "SELECT id, v FROM s")
+    declare(lab, "b", "SELECT id, v + 1 AS v FROM s WHERE id % 2 = 0")
+    declare(lab, "ab", "SELECT a.id, b.v FROM a LEFT JOIN b ON a.id = b.id")
+    lab.refresh_all()
+    runtime, lag = lab.runtime, []
+    ids = count(1)
+    for _ in range(5):
+        # Never are both refreshed while the source stands.
+        for name in ("a", "b", "ab"):
+            lab.clock.advance(seconds=30)
+            lab.sql(f"INSERT INTO s VALUES ({next(ids)}, 1)")
+            request = RefreshRequest(cause=LIVE)
+            outcome = refresh_table(
+                runtime, TableName(None, name), request, cancellation=Cancellation(), progress=lambda message: None
+            )
+            assert outcome.error is None
+            assert lab.receipt(name).cut_ahead == {}
+        lag.append(lags(lab)["ab"])
+
+    # Without it the table stands where it was when the source rested last.
+    assert max(lag) <= 300
+    assert lab.diff("ab") == []
+
+
+def test_a_refresh_that_a_person_asks_for_has_the_newest_rows_whatever_waits(lab):
+    lab.source("s", "id INT", primary_key=["id"])
+    declare(lab, "a", "SELECT id FROM s")
+    declare(lab, "b", "SELECT id FROM s WHERE id > 0")
+    declare(lab, "ab", "SELECT a.id FROM a JOIN b ON a.id = b.id")
+    lab.refresh_all()
+    lab.clock.advance(minutes=10)
+    lab.sql("INSERT INTO s VALUES (1)")
+    lab.refresh("b")
+    lab.sql("INSERT INTO s VALUES (2)")
+
+    lab.refresh("a")
+
+    assert numbers(lab, "a") == [(1,), (2,)]

@@ -42,6 +42,12 @@ from freshline.refresh.inputs import Pinned
 MOST_CANDIDATES = 1_000
 
 
+# The place of a cut that is followed among the inputs that agree: no table has such a name.
+_FOLLOWED = TableName(None, "")
+# From this part of its promise on, what a late table below waits for is helped.
+_WAITS_FROM = 0.5
+
+
 class NoVersionError(RefreshError):
     """An input has no version yet: refresh it first."""
 
@@ -82,18 +88,25 @@ class _Sight:
 
 
 def pin_inputs(
-    runtime: Runtime, spec: TableSpec, base: Mapping[TableName, Position], own: datetime | None = None
+    runtime: Runtime,
+    spec: TableSpec,
+    base: Mapping[TableName, Position],
+    own: datetime | None = None,
+    *,
+    followed: Iterable[RootPositions] = (),
 ) -> Pins:
     """Pin the newest version of every input, older ones where driving inputs must agree on a root that they share.
 
     `base` are the positions that the table has read already; nothing is pinned before them. `own` is its data timestamp
-    by its newest receipt and check. The time of an input is read before its version, so that the version holds at least
-    everything up to that time. Raises NoVersionError for an input that nothing was read into yet.
+    by its newest receipt and check. `followed` are cuts of other tables: the first one that its inputs can agree with
+    is taken instead of the newest versions (`cuts_to_follow`). The time of an input is read before its version, so that
+    the version holds at least everything up to that time. Raises NoVersionError for an input that nothing was read into
+    yet.
     """
     checks = runtime.control.checks()
     newest = {name: _newest(runtime, spec, name, checks.get(name), known=name in base) for name in spec.reads}
     newest, before = _with_times(runtime, spec, newest, checks, _own(spec, base, own))
-    sights, mixed = _agree(runtime, spec, newest, base, checks)
+    sights, mixed = _agree(runtime, spec, newest, base, checks, followed)
     driving = [sights[name] for name in _strict(spec)]
     cut = least_of(sight.cut for sight in driving)
     ahead = ahead_of(cut, greatest_of(roots for sight in driving for roots in (sight.cut, sight.ahead)))
@@ -105,6 +118,44 @@ def pin_inputs(
     # Versions only gain rows: what was true of the table before stays true.
     stamp = newest_stamp([stamp] if before is None else [stamp, before], runtime.clock()) or stamp
     return Pins(inputs, stamp, cut, ahead, mixed, before)
+
+
+def cuts_to_follow(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> list[RootPositions]:
+    """Cuts of tables that a table below needs together with this one, where it finds no versions that agree; newest
+    first.
+
+    Two tables of one source that changes all the time are refreshed at different moments, each at the newest version of
+    then, and may never have seen the same of it. So where a table below that reads both is about to break its promise,
+    a refresh by the loops goes as far as the other one has, if that is further than it was.
+    """
+    if receipt is None:
+        return []
+    found: dict[TableName, tuple[datetime, RootPositions]] = {}
+    late: dict[TableName, bool] = {}
+    checks, now = runtime.control.checks(), runtime.clock()
+    above = set(runtime.graph.upstream(spec.name)) | set(runtime.graph.downstream(spec.name))
+    for below, other in runtime.graph.meetings(spec.name):
+        if other in above or other in found:
+            continue
+        if below not in late:
+            late[below] = _waits(runtime, below, checks.get(below), now)
+        newest = read_newest(runtime.warehouse.path(other)) if late[below] else None
+        if newest is None or newest.receipt is None or newest.receipt.cut_ahead:
+            continue
+        shared = {root: where for root, where in newest.receipt.cut.items() if root in receipt.cut}
+        further = [seen_of(where) - seen_of(receipt.cut[root]) for root, where in shared.items()]
+        if newest.receipt.data_timestamp is not None and further and min(further) >= 0 and max(further) > 0:
+            found[other] = newest.receipt.data_timestamp, shared
+    return [cut for _, cut in sorted(found.values(), key=lambda each: each[0], reverse=True)]
+
+
+def _waits(runtime: Runtime, name: TableName, check: Check | None, now: datetime) -> bool:
+    """Whether a table is near to breaking its promise, by its newest receipt and check."""
+    newest = read_newest(runtime.warehouse.path(name))
+    if newest is None or newest.receipt is None:
+        return False
+    stamp = _stamp(runtime.graph.spec(name), check, newest.receipt, now)
+    return (now - stamp).total_seconds() > _WAITS_FROM * runtime.graph.freshness(name).seconds
 
 
 def _own(spec: TableSpec, base: Mapping[TableName, Position], own: datetime | None) -> Held:
@@ -220,6 +271,7 @@ def _agree(
     newest: Mapping[TableName, _Sight],
     base: Mapping[TableName, Position],
     checks: Mapping[TableName, Check],
+    followed: Iterable[RootPositions],
 ) -> tuple[Mapping[TableName, _Sight], tuple[str, ...]]:
     """Older versions of inputs that are ahead on a root that they share; also the roots left in disagreement.
 
@@ -231,8 +283,9 @@ def _agree(
     sights = dict(newest)
     ids = _ids(runtime, shared, newest)
     apart = {root for root in shared if not _is_one(root, [newest[name] for name in names], ids)}
-    if apart:
-        chosen = _choose(names, newest, shared, ids, base)
+    chosen = next((found for cut in followed if (found := _choose(names, newest, shared, ids, base, cut))), None)
+    if apart or chosen:
+        chosen = chosen or _choose(names, newest, shared, ids, base)
         if chosen is None:
             return sights, tuple(sorted(apart))
         sights |= _at(names, newest, chosen, checks)
@@ -274,9 +327,14 @@ def _choose(
     shared: frozenset[str],
     ids: Mapping[str, str],
     base: Mapping[TableName, Position],
+    followed: RootPositions | None = None,
 ) -> dict[TableName, Candidate] | None:
+    """The newest versions that agree, with `followed` on that cut too; None where there are none."""
     tables: dict[TableName, Iterable[Candidate]] = {}
     roots: dict[TableName, Root] = {}
+    if followed is not None:
+        shared |= frozenset(followed)
+        tables[_FOLLOWED] = [Candidate(TablePosition("", 0), cut_of(followed))]
     for name in names:
         sight = newest[name]
         first = _candidate(sight.pinned.position, sight.cut, sight.ahead, shared, ids)
@@ -286,7 +344,8 @@ def _choose(
             roots[name] = Root(first, _least(base.get(name), log=sight.pinned.is_log))
         else:
             tables[name] = [first]
-    return choose_agreeing(tables, roots)
+    chosen = choose_agreeing(tables, roots)
+    return None if chosen is None else {name: each for name, each in chosen.items() if name != _FOLLOWED}
 
 
 def _candidate(

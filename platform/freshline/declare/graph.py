@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import permutations
 
 from freshline.declare.clauses import Declaration
 from freshline.declare.freshness import Freshness
@@ -200,22 +201,38 @@ class Graph:
         found = self._closure(name, self.driving)
         return tuple(other for other in found if isinstance(self.specs[other], SourceSpec))
 
-    @cached_property
+    @property
     def meeting(self) -> frozenset[TableName]:
         """The tables that are met below by another way from one of their sources.
 
         A table that reads two inputs which share a source reads versions that contain the same of it. So how much they
         contain counts for everything on both ways, also where it changes no row.
         """
-        found: set[TableName] = set()
+        return frozenset(self._meetings)
+
+    def meetings(self, name: TableName) -> tuple[tuple[TableName, TableName], ...]:
+        """The tables below that meet this one by another way, each with a table on that way, in order."""
+        return self._meetings.get(name, ())
+
+    @cached_property
+    def _meetings(self) -> Mapping[TableName, tuple[tuple[TableName, TableName], ...]]:
+        found: dict[TableName, dict[tuple[TableName, TableName], None]] = {}
         for table in self.tables:
-            ways = [(name, set(self.roots(name))) for name in self.driving(table.name)]
-            for name, roots in ways:
-                shared = roots & {root for other, others in ways if other != name for root in others}
-                if shared:
-                    above = (name, *self.driving_upstream(name))
-                    found.update(each for each in above if shared.intersection(self.roots(each)))
-        return frozenset(name for name in found if isinstance(self.specs[name], TableSpec))
+            ways = [(name, frozenset(self.roots(name))) for name in self.driving(table.name)]
+            for one, other in permutations(ways, 2):
+                shared = one[1] & other[1]
+                across = self._way(other[0], shared) if shared else ()
+                for name in self._way(one[0], shared) if shared else ():
+                    pairs = found.setdefault(name, {})
+                    pairs.update({(table.name, each): None for each in across if each != name})
+        return {name: tuple(pairs) for name, pairs in found.items()}
+
+    def _way(self, name: TableName, roots: frozenset[TableName]) -> tuple[TableName, ...]:
+        """The tables from sources down to this one, itself included."""
+        above = (*self.driving_upstream(name), name)
+        return tuple(
+            each for each in above if isinstance(self.specs[each], TableSpec) and not roots.isdisjoint(self.roots(each))
+        )
 
     @cached_property
     def _consumers(self) -> Mapping[TableName, tuple[TableName, ...]]:

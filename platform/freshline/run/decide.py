@@ -16,7 +16,7 @@ from py4j.protocol import Py4JJavaError
 from freshline.attempt.attempt import NotIncremental
 from freshline.attempt.failure import CAUSE, translate
 from freshline.attempt.pending_lookups import is_due, takes_pending_lookups
-from freshline.attempt.pin import Pins, pin_inputs
+from freshline.attempt.pin import Pins, cuts_to_follow, pin_inputs
 from freshline.attempt.runtime import Runtime
 from freshline.attempt.spans import wanted_end
 from freshline.commit.columns import column_types, input_columns, input_types
@@ -53,7 +53,7 @@ from freshline.plan.position import Position, TablePosition, position_from_json
 from freshline.plan.price import Price, budget_of, counts, price_of
 from freshline.plan.receipt import Receipt
 from freshline.plan.record import Check
-from freshline.plan.request import RefreshRequest
+from freshline.plan.request import LIVE, RefreshRequest
 from freshline.plan.result import RefreshResult
 from freshline.plan.step import (
     AddTriggered,
@@ -166,7 +166,8 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     check = runtime.control.checks().get(spec.name)
     checked = _last_check(spec, receipt, check)
     base = _base_positions(receipt, checked)
-    pins = pin_inputs(runtime, spec, base, _own_stamp(runtime, receipt, check))
+    followed = cuts_to_follow(runtime, spec, receipt) if request.cause == LIVE else ()
+    pins = pin_inputs(runtime, spec, base, _own_stamp(runtime, receipt, check), followed=followed)
     runtime.failpoint("table-pinned")
     changes = _classify_inputs(pins, base)
     clock = _clock(runtime, spec, receipt, checked)
