@@ -127,7 +127,7 @@ def test_doctor_tells_every_kind_of_trouble_at_once(
 
     assert code == 1
     bad = {name for name, check in found.items() if not check["ok"]}
-    assert bad == {"java", "jars", "declarations", "up", "engine", "control store"}
+    assert bad == {"java", "jars", "declarations", "up", "engine", "control store", "alerts"}
     assert "assets/other.sql:1" in str(found["declarations"]["message"])
 
 

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -20,6 +21,7 @@ import pytest
 from dagster import DagsterInstance
 from dagster._core.run_coordinator import QueuedRunCoordinator
 
+from freshline.cli import supervisor as cli_supervisor
 from freshline.cli.main import run
 from freshline.cli.options import open_settings
 from freshline.cli.processes import UpRecord, marked
@@ -149,6 +151,30 @@ def test_a_watch_that_is_killed_is_started_again(supervisor: Supervisor, setting
         store.close()
     log = settings.state / "logs" / "watch.log"
     assert said == [f"watch has ended (code -9) and is started again; its log: {log}"]
+
+
+def test_a_watch_that_ends_again_and_again_is_on_record_until_it_stays(
+    settings: Settings, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = Supervisor(settings, said.append, port=0)
+    supervisor._keep("watch", supervisor._start_child, "watch", "freshline.no_such_module")
+    over = threading.Event()
+    watching = threading.Thread(target=supervisor.watch, args=(over,))
+    watching.start()
+    try:
+        wait_for(lambda: any(each.times == 2 for each in record(settings).ended))
+        (ended,) = record(settings).ended
+        assert (ended.name, ended.code) == ("watch", 1)
+        assert "No module named freshline.no_such_module" in ended.log
+        monkeypatch.setattr(cli_supervisor, "_WELL_SECONDS", 0.0)
+        supervisor._kept["watch"].start = partial(
+            supervisor._start_child, "watch", "watch", "freshline.cli.main", "watch"
+        )
+        wait_for(lambda: record(settings).ended == ())
+    finally:
+        over.set()
+        watching.join()
+        supervisor.stop()
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -15,10 +15,13 @@ import pytest
 from freshline.cli.main import run
 from freshline.cli.processes import UpRecord
 from freshline.cli.supervisor import record_file
-from freshline.cli.watch import Up, identity, is_gone, surroundings_of
+from freshline.cli.watch import Up, identity, surroundings_of
 from freshline.engine.process import ProcessId
 from freshline.engine.state_file import EngineState, write_state
+from freshline.engine.up_record import EndedChild
+from freshline.engine.watch_health import is_gone
 from freshline.plan.record import Heartbeat
+from freshline.report.alerts.channels import opened
 from tests.report.alerts.shop import Shop, make_shop
 
 
@@ -131,3 +134,98 @@ def test_a_process_is_gone_only_where_it_can_be_seen(gone: ProcessId) -> None:
     assert is_gone(ended)
     assert not is_gone({**ended, "host": "another.example.com"})
     assert not is_gone({})
+
+
+MISSPELLED = '\n[tool.freshline.alerts.channels.pager]\ntype = "filechanel:FileChannel"\n'
+CANNOT_BE_USED = "[tool.freshline.alerts.channels.pager]: filechanel:FileChannel cannot be used: ModuleNotFoundError"
+
+
+def test_a_misspelled_channel_is_an_error_of_plan_doctor_and_a_look(
+    late: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (late.settings.root / "pyproject.toml").open("a") as file:
+        file.write(MISSPELLED)
+
+    assert run(["plan", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert [line["table"] for line in json.loads(out)] == ["orders", "sales.spend"]
+    assert CANNOT_BE_USED in err
+    assert run(["doctor", "--json"]) == 1
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)}
+    assert CANNOT_BE_USED in checks["alerts"]["message"]
+    assert run(["watch", "--once", "--json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)) == 2
+
+
+def test_up_names_a_channel_that_cannot_be_used_and_goes_on(late: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    with (late.settings.root / "pyproject.toml").open("a") as file:
+        file.write(MISSPELLED)
+    # One that is up already, so that nothing is started.
+    UpRecord("mark", ProcessId.own(), (), "http://127.0.0.1:3001").write(record_file(late.settings))
+
+    assert run(["up", "--detach"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Dagster UI: http://127.0.0.1:3001")
+    assert CANNOT_BE_USED in err
+
+
+def test_a_channel_whose_class_never_loads_is_an_error_of_plan_too(
+    late: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opened, "PATIENCE_SECONDS", 0.2)
+    (late.settings.root / "channel_for_ever.py").write_text("import time\ntime.sleep(5)\n")
+    with (late.settings.root / "pyproject.toml").open("a") as file:
+        file.write(MISSPELLED.replace("filechanel:FileChannel", "channel_for_ever:Channel"))
+
+    assert run(["plan"]) == 1
+    assert "its class has not loaded within" in capsys.readouterr().err
+
+
+def test_a_watch_that_cannot_run_is_in_the_status_and_among_the_alerts(
+    late: Shop, capsys: pytest.CaptureFixture[str], gone: ProcessId
+) -> None:
+    own = ProcessId.own()
+    ended = EndedChild("watch", 3, 1, "FORMAT: the control store is of a newer freshline. (log: watch.log)")
+    UpRecord("mark", own, (("watch", gone),), "http://127.0.0.1:3001", ended=(ended,)).write(record_file(late.settings))
+    said = f"DELIVERY no alert is raised: the watch ended 3 times in a row, with code 1: {ended.log}"
+
+    assert run(["status"]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert run(["status", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert (len(json.loads(out)), err.splitlines()) == (2, [said])
+    assert run(["alerts"]) == 0
+    assert capsys.readouterr().err.splitlines() == [said]
+    assert run(["doctor", "--json"]) == 1
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)}
+    assert checks["alerts"] == {"name": "alerts", "ok": False, "message": said}
+    assert run(["report", "board.html"]) == 0
+    assert "the watch ended 3 times in a row" in Path("board.html").read_text()
+
+
+def test_a_channel_that_takes_no_alert_is_in_the_status(late: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    detail = {**identity().detail, "channels": {"pager": "the pager answered 500"}}
+    late.control.heartbeats.beat("watch", datetime.now(UTC), detail)
+
+    assert run(["status"]) == 0
+    assert "DELIVERY channel pager takes no alert: the pager answered 500\n" in capsys.readouterr().out
+
+
+def test_another_watch_that_is_there_watches_all_the_same(late: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ProcessId.own()
+    ended = EndedChild("watch", 3, 1, "freshline watch runs already")
+    UpRecord("mark", own, (("watch", ProcessId(own.pid + 1, 0.0)),), ended=(ended,)).write(record_file(late.settings))
+    late.control.heartbeats.beat("watch", datetime.now(UTC), identity().detail)
+
+    assert run(["alerts"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_watch_that_was_killed_is_told_until_another_comes(
+    late: Shop, capsys: pytest.CaptureFixture[str], gone: ProcessId
+) -> None:
+    detail = {**identity().detail, "pid": gone.pid, "started": gone.started}
+    late.control.heartbeats.beat("watch", datetime.now(UTC), detail)
+
+    assert run(["alerts"]) == 0
+    assert f"no alert is raised: the watch, process {gone.pid} on " in capsys.readouterr().err

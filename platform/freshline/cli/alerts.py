@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
+from freshline.cli.failures import name_beside
 from freshline.cli.options import json_option, open_settings, project_option
+from freshline.cli.status import untold_alerts
 from freshline.plan.alert import Alert
 from freshline.report.table_text import table_text
 
@@ -23,7 +26,8 @@ HEADERS = ("table", "kind", "level", "since", "recovered at", "told", "cause")
 def command(past: bool, project: Path | None, as_json: bool) -> None:
     """List the open alerts with their table, kind, level, start and cause, and the channels that accepted them.
 
-    `freshline watch` raises alerts. `--json` has past alerts too, with the time of their recovery. Starts no process.
+    `freshline watch` raises alerts. Where none is raised, or a channel takes none, the reason stands on stderr.
+    `--json` has past alerts too, with the time of their recovery. Starts no process.
     """
     settings = open_settings(project)
     # SQLAlchemy is imported when it is used, like all that is heavy.
@@ -32,9 +36,11 @@ def command(past: bool, project: Path | None, as_json: bool) -> None:
     store = ControlStore.open(settings.control_store, settings.umask)
     try:
         alerts = store.alerts.alerts() if past or as_json else store.alerts.open_alerts()
+        untold = untold_alerts(settings, store, datetime.now(UTC))
     finally:
         store.close()
     click.echo(json.dumps([alert_json(alert) for alert in alerts], indent=2) if as_json else alerts_text(alerts, past))
+    name_beside(untold)
 
 
 def alert_json(alert: Alert) -> dict[str, Any]:

@@ -37,7 +37,15 @@ from freshline.declare.registry import (
 from freshline.declare.secret import read_dagster_token
 from freshline.declare.settings import Settings, provide_state
 from freshline.engine.state_file import read_state, remove_state, state_file
-from freshline.errors import EngineError, FreshlineError, ModelRuntimeError, RefreshError, SettingsError, StorageError
+from freshline.errors import (
+    DeliveryError,
+    EngineError,
+    FreshlineError,
+    ModelRuntimeError,
+    RefreshError,
+    SettingsError,
+    StorageError,
+)
 from freshline.plan.models import SHOWN
 from freshline.plan.project import open_project
 from freshline.report.table_text import padded
@@ -100,6 +108,7 @@ def examine(
         ("engine", lambda it: _engine(it, fix)),
         ("control store", _rebuild if rebuild else _control_store),
         ("tables", _tables),
+        ("alerts", _alerts),
         ("port", _port),
     ):
         progress(f"looking at {name}")
@@ -278,6 +287,24 @@ def _rebuild(settings: Settings) -> str:
     if found.problems:
         raise StorageError(str(found))
     return str(found)
+
+
+def _alerts(settings: Settings) -> str:
+    from freshline.cli.status import untold_alerts
+    from freshline.commit.control_reading import open_for_a_look
+    from freshline.report.alerts.channels.opened import channel_problems
+
+    wrong = channel_problems(settings)
+    if wrong:
+        raise SettingsError("; ".join(map(str, wrong)))
+    store = open_for_a_look(settings.control_store, settings.umask)
+    try:
+        found = untold_alerts(settings, store, datetime.now(UTC))
+    finally:
+        store.close()
+    if found:
+        raise DeliveryError("; ".join(error.message for error in found))
+    return f"channels {', '.join(channel.name for channel in settings.alerts.channels)} can be used"
 
 
 def _port(settings: Settings) -> str:

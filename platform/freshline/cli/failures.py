@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
@@ -65,3 +65,10 @@ def report(failure: CommandError, as_json: bool, exit_code: int) -> int:
         for line in failure.lines():
             click.echo(line, err=True)
     return exit_code
+
+
+def name_beside(errors: Iterable[FreshlineError]) -> None:
+    """Print what is wrong beside what a command does, on stderr: what it does must be right all the same."""
+    for error in errors:
+        for line in CommandError.of(error).lines():
+            click.echo(line, err=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from freshline.cli.failures import FAILED, name_beside
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.terminal import show, terminal_width
 from freshline.commit.control_reading import open_for_a_look
@@ -28,6 +29,7 @@ from freshline.plan.hold import HeldBy, held_tables
 from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension, apply_overrides
 from freshline.plan.models import models_text
 from freshline.plan.project import open_project
+from freshline.report.alerts.channels.opened import channel_problems
 from freshline.report.intention_text import intention_lines
 from freshline.report.table_text import bytes_text, freshness_text, table_text, wrapped_lines
 
@@ -142,11 +144,12 @@ class PlanLine:
 @click.command(epilog="\b\nExample:\n  freshline plan --json")
 @project_option
 @json_option
-def command(project: Path | None, as_json: bool) -> None:
+def command(project: Path | None, as_json: bool) -> int:
     """Show every declaration in the order of refreshes: its mode and the reason, its freshness, and its changes.
 
     Lines below have overrides of a freshness, suspensions, and freshnesses that are not feasible. All mistakes in
-    declarations are reported at once. Starts no process and writes nothing.
+    declarations are reported at once. Alert channels are loaded too; exit code 1 where one cannot be used. Starts no
+    process and writes nothing.
     """
     settings = open_settings(project)
     graph = open_project(settings)
@@ -158,6 +161,9 @@ def command(project: Path | None, as_json: bool) -> None:
         click.echo(json.dumps([line.as_json() for line in lines], indent=2))
     else:
         show(plan_text(lines, terminal_width()))
+    wrong = channel_problems(settings)
+    name_beside(wrong)
+    return FAILED if wrong else 0
 
 
 def plan_lines(

@@ -12,7 +12,7 @@ import click
 
 from freshline.cli.options import json_option, open_settings, project_option, written_out
 from freshline.cli.progress import Progress
-from freshline.cli.status import running_tables
+from freshline.cli.status import running_tables, untold_alerts
 from freshline.declare.freshness import parse_seconds
 from freshline.errors import RequestError
 from freshline.plan.standing import open_standing
@@ -80,7 +80,12 @@ def read_board(settings: Settings, shown: timedelta, now: datetime) -> Board:
     mistakes = [str(error) for each in standing.mistaken for error in each.errors]
     store = ControlStore.open(settings.control_store, settings.umask)
     try:
-        reader = BoardReader(settings, store, running=lambda: running_tables(settings))
+        reader = BoardReader(
+            settings,
+            store,
+            running=lambda: running_tables(settings),
+            untold=lambda moment: [error.message for error in untold_alerts(settings, store, moment)],
+        )
         return reader.read(
             standing.graph, now, now - shown, lambda rows: worst_first(rows, MOST_PAGES), mistakes=mistakes
         )

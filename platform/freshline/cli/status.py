@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from freshline.cli.ask import running_engine
-from freshline.cli.failures import line_of
+from freshline.cli.failures import line_of, name_beside
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.terminal import show, terminal_width
@@ -23,7 +23,8 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
-from freshline.errors import EngineError
+from freshline.engine.watch_health import read_watch_problems
+from freshline.errors import DeliveryError, EngineError
 from freshline.plan.project import open_project
 from freshline.plan.result import State
 from freshline.report.intention_text import intention_lines
@@ -85,15 +86,15 @@ def command(watch: bool, project: Path | None, as_json: bool) -> None:
         progress("reading the logs of the tables")
         with open_status(settings, graph, once=True) as read:
             statuses, now = read()
+            untold = read.untold(now)
     if as_json:
         click.echo(json.dumps([status.as_json() for status in statuses], indent=2))
+        name_beside(untold)
     else:
-        show(status_text(statuses, now, terminal_width()))
+        show(status_text(statuses, now, terminal_width(), untold))
 
 
-def watch_status(
-    read: Callable[[], tuple[list[TableStatus], datetime]], over: threading.Event, *, as_json: bool
-) -> None:
+def watch_status(read: StatusReader, over: threading.Event, *, as_json: bool) -> None:
     """Show the status until it is over or Ctrl-C: one table that changes, and without a terminal one text a look.
 
     As JSON each look is one line.
@@ -108,53 +109,69 @@ def watch_status(
         return
 
 
-def _print_looks(
-    read: Callable[[], tuple[list[TableStatus], datetime]], over: threading.Event, *, as_json: bool
-) -> None:
+def _print_looks(read: StatusReader, over: threading.Event, *, as_json: bool) -> None:
     while True:
         statuses, now = read()
         if as_json:
             click.echo(json.dumps([status.as_json() for status in statuses]))
         else:
-            click.echo(f"{status_text(statuses, now, terminal_width())}\n")
+            click.echo(f"{status_text(statuses, now, terminal_width(), read.untold(now))}\n")
         if over.wait(WATCH_SECONDS):
             return
 
 
-def _draw_looks(read: Callable[[], tuple[list[TableStatus], datetime]], over: threading.Event) -> None:
+def _draw_looks(read: StatusReader, over: threading.Event) -> None:
     from rich.live import Live
 
     with Live(auto_refresh=False) as live:
         while True:
             statuses, now = read()
             errors = [f"{status.table}: {line_of(status.error)}" for status in statuses if status.error]
+            errors += [line_of(error.as_json()) for error in read.untold(now)]
             live.update(drawn_status(statuses, now, errors[-5:], live.console.width), refresh=True)
             if over.wait(WATCH_SECONDS):
                 return
 
 
-@contextmanager
-def open_status(
-    settings: Settings, graph: Graph, *, once: bool = False
-) -> Iterator[Callable[[], tuple[list[TableStatus], datetime]]]:
-    """A function that reads the status of all tables, as often as it is called, and the moment it holds for.
+class StatusReader:
+    """Reads the status of all tables as often as it is called, and the moment it holds for."""
 
-    With `once` for a single call, which then loads no SQLAlchemy.
-    """
-    # delta-rs is imported when it is used, like all that is heavy.
-    from freshline.report.status import RowCounts, read_status
+    def __init__(self, settings: Settings, graph: Graph, store: ControlStore | ControlReader) -> None:
+        # delta-rs is imported when it is used, like all that is heavy.
+        from freshline.report.status import RowCounts
 
-    store, rows = _open_store(settings, once=once), RowCounts()
+        self._settings = settings
+        self._graph = graph
+        self._store = store
+        self._rows = RowCounts()
 
-    def read() -> tuple[list[TableStatus], datetime]:
-        now = datetime.now(UTC)
+    def __call__(self) -> tuple[list[TableStatus], datetime]:
+        """The status of this moment."""
+        from freshline.report.status import read_status
+
+        now, settings = datetime.now(UTC), self._settings
         running = running_tables(settings)
-        return read_status(graph, store, Warehouse(settings.warehouse), now, running=running, count_rows=rows), now
+        warehouse = Warehouse(settings.warehouse)
+        return read_status(self._graph, self._store, warehouse, now, running=running, count_rows=self._rows), now
 
+    def untold(self, now: datetime) -> list[DeliveryError]:
+        """Why alerts are not told, or not through every channel."""
+        return untold_alerts(self._settings, self._store, now)
+
+
+@contextmanager
+def open_status(settings: Settings, graph: Graph, *, once: bool = False) -> Iterator[StatusReader]:
+    """A reader of the status. With `once` for a single call, which then loads no SQLAlchemy."""
+    store = _open_store(settings, once=once)
     try:
-        yield read
+        yield StatusReader(settings, graph, store)
     finally:
         store.close()
+
+
+def untold_alerts(settings: Settings, store: ControlStore | ControlReader, now: datetime) -> list[DeliveryError]:
+    """Why alerts of the project are not told, or not through every channel."""
+    return [DeliveryError(sentence) for sentence in read_watch_problems(settings, store.heartbeats.read(), now)]
 
 
 def _open_store(settings: Settings, *, once: bool) -> ControlStore | ControlReader:
@@ -177,7 +194,9 @@ def running_tables(settings: Settings) -> frozenset[TableName]:
     return frozenset(TableName.parse(str(table["table"])) for table in told if table.get("state") == "RUNNING")
 
 
-def status_text(statuses: Sequence[TableStatus], now: datetime, most: int | None = None) -> str:
+def status_text(
+    statuses: Sequence[TableStatus], now: datetime, most: int | None = None, untold: Sequence[DeliveryError] = ()
+) -> str:
     """The status as a person reads it, in lines of at most `most`; decisions and problems stand below."""
     if not statuses:
         return "nothing is declared"
@@ -187,6 +206,7 @@ def status_text(statuses: Sequence[TableStatus], now: datetime, most: int | None
     problems = [f"{status.table}: {printable(problem)}" for status in statuses for problem in status.problems]
     intentions = [line for status in statuses for line in intention_lines(status)]
     below = [*watermark_lines(statuses), *intentions, *errors, *problems]
+    below += [line_of(error.as_json()) for error in untold]
     return "\n".join([text, *(wrapped_lines(line, most) for line in below)])
 
 

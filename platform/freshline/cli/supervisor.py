@@ -32,8 +32,9 @@ from freshline.engine.down_mark import write_down_mark
 from freshline.engine.lock import find_holder
 from freshline.engine.process import ProcessId
 from freshline.engine.state_file import read_state, remove_state
-from freshline.engine.up_record import LONG_RUNNING
+from freshline.engine.up_record import LONG_RUNNING, EndedChild
 from freshline.engine.up_record import record_file as record_file
+from freshline.engine.watch_health import is_gone
 from freshline.errors import EngineError, FreshlineError, SettingsError
 
 _READY_SECONDS = 180.0  # a webserver on a cold disk, with every table's metadata to read
@@ -258,14 +259,18 @@ class Supervisor:
 
     def _look_after(self, name: str, kept: _Kept) -> None:
         process = self._children[name]
-        if process.poll() is None:
-            return
         now = time.monotonic()
+        if process.poll() is None:
+            if kept.ends and now - kept.began_at > _WELL_SECONDS:
+                kept.ends = 0
+                self._write_ended(name)
+            return
         if kept.again_at is None:
             if now - kept.began_at > _WELL_SECONDS:
                 kept.ends = 0
             kept.ends += 1
             kept.again_at = now + min(2.0 ** min(kept.ends, 10), _LONGEST_PAUSE_SECONDS)
+            self._write_ended(name, EndedChild(name, kept.ends, process.returncode, last_line(self._log(name))))
             if kept.ends == 1:
                 self._say(
                     f"{name} has ended (code {process.returncode}) and is started again; its log: {self._log(name)}"
@@ -273,6 +278,11 @@ class Supervisor:
         elif now >= kept.again_at:
             kept.again_at, kept.began_at = None, now
             kept.start()
+
+    def _write_ended(self, name: str, ended: EndedChild | None = None) -> None:
+        """Keep on record that a child does not stay, or that it is well again: `status` and the board show it."""
+        others = tuple(each for each in self._record.ended if each.name != name)
+        self._write(ended=others if ended is None else (*others, ended))
 
     def _start_child(self, name: str, part: str, module: str, *arguments: str) -> None:
         """Start a process of the part `part` of the mark, with its output in a log of its own."""
@@ -370,7 +380,10 @@ def end_all(settings: Settings, say: Callable[[str], None]) -> int:
 
 
 def forget_heartbeats(settings: Settings, names: Sequence[str], say: Callable[[str], None]) -> None:
-    """They were ended on purpose: nobody is to wait for their next heartbeat."""
+    """They were ended on purpose: nobody is to wait for their next heartbeat.
+
+    A watch gives its own back when it ends in order. That of one that is gone is forgotten too, and no other.
+    """
     # Imported here: most commands need no database.
     from freshline.commit.control_store import ControlStore
 
@@ -379,6 +392,9 @@ def forget_heartbeats(settings: Settings, names: Sequence[str], say: Callable[[s
         try:
             for name in names:
                 store.heartbeats.forget(name)
+            watch = store.heartbeats.read().get(_WATCH)
+            if watch is not None and is_gone(watch.detail):
+                store.heartbeats.forget(_WATCH)
         finally:
             store.close()
     except FreshlineError as error:

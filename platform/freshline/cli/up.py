@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from freshline.cli.failures import name_beside
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.processes import UpRecord
 from freshline.cli.progress import Progress
@@ -19,6 +20,7 @@ from freshline.cli.supervisor import Supervisor, check_port, interruptible, last
 from freshline.declare.settings import Settings, as_private
 from freshline.errors import EngineError
 from freshline.plan.project import open_project
+from freshline.report.alerts.channels.opened import channel_problems
 
 _START_SECONDS = 600.0  # the first start may fetch jars
 
@@ -37,11 +39,13 @@ def command(detach: bool, port: int | None, project: Path | None, as_json: bool)
     """Start the engine with its loops, the Dagster webserver and daemon, and a watch, all on loopback.
 
     The engine then refreshes the tables by their modes until Ctrl-C, which ends all processes. Logs are in the state
-    folder.
+    folder. An alert channel that cannot be used is named, and the others go on.
     """
     settings = open_settings(project)
     # All that is wrong with the declarations is told at once, before anything starts.
     open_project(settings)
+    # A channel that cannot be used leaves the others, and the tables, as they are.
+    name_beside(channel_problems(settings))
     if detach:
         return _detach(settings, port, as_json)
     with interruptible():

@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from freshline.cli.failures import FAILED
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.processes import UpRecord
 from freshline.cli.supervisor import record_file
@@ -22,6 +23,7 @@ from freshline.declare.settings import Settings
 from freshline.engine.declarations import Declarations
 from freshline.engine.process import ProcessId
 from freshline.engine.state_file import read_state
+from freshline.engine.watch_health import is_gone
 from freshline.errors import FreshlineError, RequestError
 from freshline.report.log_lines import line_formatter
 
@@ -40,11 +42,11 @@ _DAEMON = "dagster-daemon"
 @click.option("--once", is_flag=True, help="Check once, send the messages, and return: for cron.")
 @project_option
 @json_option
-def command(once: bool, project: Path | None, as_json: bool) -> None:
+def command(once: bool, project: Path | None, as_json: bool) -> int:
     """Check every table, the engine and the scheduler, and report problems through the alert channels.
 
     The watch runs until Ctrl-C or SIGTERM, outside the engine and Dagster, so that it notices the end of either.
-    `freshline up` starts one. An environment has one watch at a time.
+    `freshline up` starts one. An environment has one watch at a time. Exit code 1 where a channel cannot be had.
     """
     if as_json and not once:
         raise RequestError("--json goes with --once.")
@@ -55,14 +57,16 @@ def command(once: bool, project: Path | None, as_json: bool) -> None:
 
     _log_to_stderr(settings.log_format)
     if once:
-        told = check_once(settings, surroundings, own)
+        found = check_once(settings, surroundings, own)
         if as_json:
-            click.echo(json.dumps([message.as_json() for message in told], indent=2))
-        return
+            click.echo(json.dumps([message.as_json() for message in found.messages], indent=2))
+        # Each is in the log above.
+        return FAILED if found.missing else 0
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: over.set())
     run(settings, surroundings, own, over)
+    return 0
 
 
 def surroundings_of(settings: Settings) -> Surroundings:
@@ -84,15 +88,6 @@ def identity() -> Identity:
 
     own = ProcessId.own()
     return Identity({"pid": own.pid, "started": own.started, "mark": own.mark, "host": platform.node()}, is_gone)
-
-
-def is_gone(detail: Mapping[str, Any]) -> bool:
-    """Whether the process is one of this machine that has ended."""
-    try:
-        process = ProcessId(int(detail["pid"]), float(detail["started"]), str(detail.get("mark", "")))
-    except (KeyError, TypeError, ValueError):
-        return False
-    return detail.get("host") == platform.node() and not process.alive
 
 
 class Up:

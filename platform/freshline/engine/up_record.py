@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +45,28 @@ def record_file(settings: Settings) -> Path:
 
 
 @dataclass(frozen=True)
+class EndedChild:
+    """A child that does not stay: how often in a row it ended, its newest exit code, and the last line of its log."""
+
+    name: str
+    times: int
+    code: int
+    log: str
+
+
+@dataclass(frozen=True)
 class UpRecord:
-    """What one `freshline up` started: itself, children by name, their mark, and the UI's address once it answers."""
+    """What one `freshline up` started: itself, children by name, their mark, and the UI's address once it answers.
+
+    `ended` are the children that ended by themselves, and have not run for a minute since.
+    """
 
     mark: str
     supervisor: ProcessId
     children: tuple[tuple[str, ProcessId], ...] = ()
     url: str | None = None
     started_engine: bool = False
+    ended: tuple[EndedChild, ...] = ()
 
     def write(self, file: Path) -> None:
         """Put the record in the place of the one that is there; killed half way, the old one stays."""
@@ -63,6 +77,7 @@ class UpRecord:
             "children": [{"name": name, **_process_json(process)} for name, process in self.children],
             "url": self.url,
             "started_engine": self.started_engine,
+            "ended": [asdict(each) for each in self.ended],
         }
         file.parent.mkdir(parents=True, exist_ok=True)
         value["folder"] = FileId.of(file.parent).as_json()
@@ -93,6 +108,10 @@ class UpRecord:
                 children=tuple((str(child["name"]), _process(child)) for child in value["children"]),
                 url=value["url"],
                 started_engine=bool(value["started_engine"]),
+                ended=tuple(
+                    EndedChild(str(each["name"]), int(each["times"]), int(each["code"]), str(each["log"]))
+                    for each in value.get("ended", ())
+                ),
             )
         except FileNotFoundError:
             return None

@@ -65,6 +65,14 @@ def test_columns_stand_in_the_events_of_tables_and_in_the_definitions_of_sources
     assert "dagster/column_schema" in bench.loaded.get_assets_def("event").metadata_by_key[AssetKey("event")]
 
 
+def test_a_tick_says_that_alerts_are_not_told(bench):
+    kept(bench)
+    bench.supervise()
+    bench.control.heartbeats.beat("watch", bench.now, {"pid": 1, "channels": {"pager": "it answered 500"}})
+
+    assert bench.supervise().skip_reason.skip_message.endswith("; channel pager takes no alert: it answered 500")
+
+
 def test_the_second_copy_of_events_without_a_run_goes_and_dagster_knows_the_same(bench):
     kept(bench)
     bench.supervise()

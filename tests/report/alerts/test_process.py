@@ -22,8 +22,9 @@ import pytest
 
 from freshline.cli.watch import identity, surroundings_of
 from freshline.commit.control_store import database
+from freshline.engine.watch_health import read_watch_problems
 from freshline.errors import EngineError, StorageError
-from freshline.report.alerts import process
+from freshline.report.alerts import delivery, process
 from freshline.report.alerts.process import Lease, run
 from tests.lanes import long_but
 from tests.postgres import find_programs, running_server
@@ -319,9 +320,12 @@ def test_looks_of_a_cron_job_tell_each_change_once(shop: Shop, web: WebServer) -
     first = process.check_once(*arguments)
     second = process.check_once(*arguments)
 
-    assert [(message.subject, message.kind) for message in first] == [("orders", "late"), ("sales.spend", "late")]
-    assert [message.id for message in first] == [json.loads(received.body)["id"] for received in web.received]
-    assert second == []
+    assert [(message.subject, message.kind) for message in first.messages] == [
+        ("orders", "late"),
+        ("sales.spend", "late"),
+    ]
+    assert [message.id for message in first.messages] == [json.loads(received.body)["id"] for received in web.received]
+    assert second.messages == ()
     assert told(web) == [("raised", "orders", "late"), ("raised", "sales.spend", "late")]
     assert [alert.delivered_to for alert in shop.control.alerts.open_alerts()] == [("hook",), ("hook",)]
 
@@ -344,3 +348,98 @@ def test_changed_declarations_are_taken_up(shop: Shop) -> None:
         for file in (shop.settings.root / "assets").rglob("*.sql"):
             file.write_text(file.read_text().replace("'5' SECOND", "'1' DAY"))
         wait_for(lambda: all(alert.calm_since is not None for alert in shop.control.alerts.open_alerts()), 30)
+
+
+BROKEN = """
+[tool.freshline.alerts.channels.pager]
+type = "channel_to_come:FileChannel"
+[tool.freshline.alerts.channels.secret]
+type = "slack"
+url = "${env:NO_SUCH_VARIABLE_OF_A_TEST}"
+"""
+FILE_CHANNEL = """
+from pathlib import Path
+
+
+class FileChannel:
+    def __init__(self, options, resolve):
+        self.file = Path(__file__).with_name("told.txt")
+
+    def deliver(self, message):
+        with self.file.open("a") as opened:
+            print(message.headline, file=opened)
+"""
+
+
+def hooked(tmp_path: Path, web: WebServer, more: str) -> Shop:
+    channel = f'[tool.freshline.alerts.channels.hook]\ntype = "webhook"\nurl = "{web.url}"\nprivate-addresses = true'
+    return make_shop(tmp_path / "shop", freshness=5, settings=channel + more)
+
+
+def test_a_channel_that_cannot_be_had_is_told_and_the_others_go_on(
+    tmp_path: Path, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_PREPARE_SECONDS", 0.5)
+    monkeypatch.setattr(delivery, "FIRST_PAUSE_SECONDS", 0.5)
+    shop = hooked(tmp_path, web, BROKEN)
+
+    def problems() -> tuple[str, ...]:
+        return read_watch_problems(shop.settings, shop.control.heartbeats.read(), datetime.now(UTC))
+
+    shop.refresh(1, datetime.now(UTC) - timedelta(minutes=1))
+    with running(shop):
+        wait_for(lambda: len(told(web)) == 2, 30)
+        wait_for(lambda: len(problems()) == 2, 30)
+        pager, secret = problems()
+        assert pager.startswith(
+            "channel pager takes no alert: channel_to_come:FileChannel cannot be used: ModuleNotFound"
+        )
+        assert secret.startswith("channel secret takes no alert: there is no environment variable NO_SUCH_VARIABLE")
+        # What it missed waits for it.
+        (shop.settings.root / "channel_to_come.py").write_text(FILE_CHANNEL)
+        told_file = shop.settings.root / "told.txt"
+        wait_for(lambda: told_file.exists() and len(told_file.read_text().splitlines()) == 2, 30)
+        wait_for(lambda: len(problems()) == 1, 30)
+    shop.control.close()
+
+
+def test_a_class_that_never_loads_holds_up_no_look(
+    tmp_path: Path, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_PATIENCE_SECONDS", 0.2)
+    shop = hooked(tmp_path, web, '\n[tool.freshline.alerts.channels.slow]\ntype = "channel_that_waits:Slow"\n')
+    (shop.settings.root / "channel_that_waits.py").write_text(
+        "import threading\nOVER = threading.Event()\n\n\nclass Slow:\n"
+        "    def __init__(self, options, resolve):\n        OVER.wait(60)\n\n"
+        "    def deliver(self, message):\n        pass\n"
+    )
+    shop.refresh(1, datetime.now(UTC) - timedelta(minutes=1))
+    try:
+        with running(shop):
+            wait_for(lambda: len(told(web)) == 2, 30)
+            wait_for(lambda: "watch" in shop.control.heartbeats.read(), 30)
+            wait_for(lambda: shop.control.heartbeats.read()["watch"].detail["channels"] != {}, 30)
+            assert shop.control.heartbeats.read()["watch"].detail["channels"] == {
+                "slow": "its class has not loaded yet"
+            }
+            sys.modules["channel_that_waits"].OVER.set()
+            wait_for(lambda: shop.control.heartbeats.read()["watch"].detail["channels"] == {}, 30)
+    finally:
+        sys.modules["channel_that_waits"].OVER.set()
+        shop.control.close()
+
+
+def test_a_channel_that_refuses_messages_is_told_until_it_takes_one(
+    tmp_path: Path, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "FIRST_PAUSE_SECONDS", 0.5)
+    shop = hooked(tmp_path, web, "")
+    web.status = 500
+    shop.refresh(1, datetime.now(UTC) - timedelta(minutes=1))
+    with running(shop):
+        wait_for(lambda: "watch" in shop.control.heartbeats.read(), 30)
+        wait_for(lambda: "hook" in shop.control.heartbeats.read()["watch"].detail["channels"], 30)
+        assert "500" in shop.control.heartbeats.read()["watch"].detail["channels"]["hook"]
+        web.status = 200
+        wait_for(lambda: shop.control.heartbeats.read()["watch"].detail["channels"] == {}, 30)
+    shop.control.close()

@@ -47,6 +47,7 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec
+from freshline.engine.watch_health import read_watch_problems
 from freshline.errors import FreshlineError
 from freshline.plan.batch import batch_tables
 from freshline.plan.result import RefreshResult, State
@@ -140,11 +141,14 @@ def supervise(
         events += changed_checks(context.instance, settings, control, inspection, [notice.table for notice in notices])
         bars = {name: keys[name] for name in inspection.shown}
         events += list(BARS.events(inspection.graph, bars, Warehouse(settings.warehouse), context.instance))
+        untold = read_watch_problems(settings, control.heartbeats.read(), now)
+    for sentence in untold:
+        context.log.error(sentence)
     events += [_decision(each, keys[each.table]) for each in decisions if each.table in keys.selected]
     return SensorResult(
         asset_events=events,
         cursor=after.to_json(),
-        skip_reason=SkipReason(_summary(inspection, len(events), engine)),
+        skip_reason=SkipReason("; ".join([_summary(inspection, len(events), engine), *untold])),
     )
 
 

@@ -39,6 +39,7 @@ from freshline.declare.settings import Settings
 from freshline.declare.spec import TableSpec
 from freshline.engine.client import EngineClient
 from freshline.engine.declarations import Declarations
+from freshline.engine.watch_health import read_watch_problems
 from freshline.errors import DeclarationError, EngineError, FreshlineError, RequestError
 from freshline.plan.standing import mistakes_of, open_standing
 from freshline.report.board.board import Board, Choice
@@ -178,7 +179,8 @@ def digest(board: Board) -> str:
         for row in board.rows
     ]
     alerts = [(alert.id, alert.level, alert.cause) for alert in board.alerts]
-    return hashlib.sha256(repr((shown, alerts, board.mistakes)).encode("utf-8", "replace")).hexdigest()[:16]
+    everything = repr((shown, alerts, board.mistakes, board.untold))
+    return hashlib.sha256(everything.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def running_tables(settings: Settings) -> frozenset[TableName]:
@@ -251,12 +253,13 @@ class _Source:
             # Imported with the first page: EXPLAIN needs sqlglot, and the UI starts without it.
             from freshline.report.board.read import BoardReader
 
-            self._store = ControlStore.open(self._settings.control_store, self._settings.umask)
+            store = self._store = ControlStore.open(self._settings.control_store, self._settings.umask)
             self._reader = BoardReader(
                 self._settings,
-                self._store,
+                store,
                 running=lambda: running_tables(self._settings),
                 count_rows=RowCounts(),
+                untold=lambda now: read_watch_problems(self._settings, store.heartbeats.read(), now),
             )
         return self._reader, graph, mistakes, self._clock()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -24,6 +25,8 @@ LOG = logging.getLogger(__name__)
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 900.0
 GIVEN_UP_AFTER = timedelta(days=1)
 _LOOK_SECONDS = 2.0
+# How often a channel that cannot be had is tried without a message, and how long its class may take.
+_PREPARE_SECONDS, _PATIENCE_SECONDS = 30.0, 10.0
 
 
 def due_deliveries(pending: Sequence[Delivery], now: datetime) -> list[Delivery]:
@@ -57,14 +60,20 @@ class Courier:
         message: Callable[[Delivery], Message],
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         random_number: Callable[[], float] = random.random,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
+        """`prepare` gets the channel ready, and raises FreshlineError where it cannot be had yet."""
         self.name = name
         self._channel = channel
         self._store = store
         self._message = message
         self._clock = clock
         self._random_number = random_number
-        self._troubled = False
+        self._prepare = prepare
+        self._trouble: str | None = None
+        self._preparing_since: float | None = None
+        self._next_at = 0.0  # when it is got ready again
+        self._ready = False
         self._unwritten: set[int] = set()  # taken by the channel, and the store did not take note of it
         self._stopped = False
         self._wake = threading.Event()
@@ -74,6 +83,31 @@ class Courier:
         """Begin to deliver."""
         self._thread = threading.Thread(target=self._run, name=f"channel {self.name}", daemon=True)
         self._thread.start()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the channel takes no message, by the newest try; None where it took the newest, or none was tried."""
+        since = self._preparing_since
+        if since is not None and time.monotonic() - since > _PATIENCE_SECONDS:
+            return "its class has not loaded yet"
+        return self._trouble
+
+    def prepare(self) -> bool:
+        """Get the channel ready before there is anything to tell; whether it is. What is wrong is logged once."""
+        self._preparing_since = time.monotonic()
+        try:
+            self._prepare()
+        except FreshlineError as error:
+            if error.message != self._trouble:
+                LOG.error("channel %s cannot be had, and its messages wait: %s", self.name, error.message)
+            self._trouble = error.message
+        else:
+            if self._trouble is not None:
+                LOG.info("channel %s can be had again", self.name)
+            self._trouble, self._ready = None, True
+        finally:
+            self._preparing_since, self._next_at = None, time.monotonic() + _PREPARE_SECONDS
+        return self._ready
 
     def wake(self) -> None:
         """There may be news."""
@@ -115,26 +149,26 @@ class Courier:
             self._unwritten.add(delivery.id)
         self._store.delivered(delivery.id, self._clock())
         self._unwritten.discard(delivery.id)
-        if self._troubled:
+        if self._trouble is not None:
             LOG.info("channel %s takes messages again", self.name)
-            self._troubled = False
+            self._trouble = None
         return True
 
     def _failed(self, delivery: Delivery, sentence: str, *, final: bool) -> None:
         now = self._clock()
+        troubled, self._trouble = self._trouble is not None, sentence
         what = f"that {delivery.alert.subject} is {delivery.alert.kind} ({delivery.event})"
         if final or now - delivery.created_at >= GIVEN_UP_AFTER:
             LOG.error("channel %s was not told %s, and is not tried again: %s", self.name, what, sentence)
             self._store.given_up(delivery.id, now, sentence)
             return
         LOG.log(
-            logging.DEBUG if self._troubled else logging.WARNING,
+            logging.DEBUG if troubled else logging.WARNING,
             "channel %s was not told %s, and is tried again: %s",
             self.name,
             what,
             sentence,
         )
-        self._troubled = True
         attempts = delivery.attempts + 1
         pause = pause_seconds(attempts, self._random_number())
         self._store.failed(delivery.id, attempts, now + timedelta(seconds=pause), sentence)
@@ -142,6 +176,8 @@ class Courier:
     def _run(self) -> None:
         left = 1
         while not self._stopped:
+            if not self._ready and time.monotonic() >= self._next_at:
+                self.prepare()
             try:
                 left = self.deliver_due()
             except FreshlineError as error:
@@ -149,5 +185,6 @@ class Courier:
                 left = 1
                 LOG.debug("channel %s waits for the control store: %s", self.name, error)
             # With nothing pending there is nothing to look for until there is news.
-            self._wake.wait(_LOOK_SECONDS if left else None)
+            pause = None if self._ready else _PREPARE_SECONDS
+            self._wake.wait(_LOOK_SECONDS if left else pause)
             self._wake.clear()

@@ -23,16 +23,15 @@ from freshline.declare.settings import Settings
 from freshline.errors import EngineError, StorageError
 from freshline.plan.alert import Delivery, News
 from freshline.plan.record import Heartbeat
-from freshline.report.alerts.channels.channel import Channel
-from freshline.report.alerts.channels.opened import open_channels
+from freshline.report.alerts.channels.opened import OpenedChannel, open_channels
 from freshline.report.alerts.delivery import Courier
 from freshline.report.alerts.message import Message, message_of
 from freshline.report.alerts.standing import moment_text
 from freshline.report.alerts.watch import Surroundings, Watch
+from freshline.report.alerts.watch_health import CHANNELS, WATCH
 
 LOG = logging.getLogger(__name__)
 
-WATCH = "watch"
 LOOK_SECONDS = 2.0
 HELD = timedelta(seconds=15)
 _STOP_SECONDS = 5.0
@@ -49,8 +48,8 @@ class Identity:
 def run(settings: Settings, surroundings: Surroundings, identity: Identity, over: threading.Event) -> None:
     """Look and tell until `over` is set.
 
-    Raises EngineError where another watch has the environment, SettingsError for a channel that cannot be had, and
-    FormatError for a control store of a newer freshline.
+    A channel that cannot be had is logged and told by the heartbeat, while the others go on. Raises EngineError where
+    another watch has the environment, and FormatError for a control store of a newer freshline.
     """
     channels = open_channels(settings)
     store = _open_store(settings, over)
@@ -71,8 +70,16 @@ def run(settings: Settings, surroundings: Surroundings, identity: Identity, over
         store.close()
 
 
-def check_once(settings: Settings, surroundings: Surroundings, identity: Identity) -> list[Message]:
-    """One look, and one try of everything that is to be told; returns the messages that came of it.
+@dataclass(frozen=True)
+class Checked:
+    """What came of one look: the messages, and the channels that cannot be had with the reason of each."""
+
+    messages: tuple[Message, ...]
+    missing: Mapping[str, str]
+
+
+def check_once(settings: Settings, surroundings: Surroundings, identity: Identity) -> Checked:
+    """One look, and one try of everything that is to be told.
 
     Raises as `run` does, and StorageError where the control store cannot be used.
     """
@@ -82,11 +89,14 @@ def check_once(settings: Settings, surroundings: Surroundings, identity: Identit
     try:
         lease.renew()
         found = _watch(settings, surroundings, store, stays=False).check()
+        missing = {}
         for courier in _couriers(settings, store, channels):
+            if not courier.prepare():
+                missing[courier.name] = courier.trouble or ""
             before = None
             while (left := courier.deliver_due()) and left != before:
                 before = left
-        return [_message(settings, _as_reported(piece)) for piece in found.news]
+        return Checked(tuple(_message(settings, _as_reported(piece)) for piece in found.news), missing)
     finally:
         lease.release()
         store.close()
@@ -101,14 +111,17 @@ class Lease:
         self._identity = identity
         self._held = False
 
-    def renew(self) -> None:
-        """Take it, or go on holding it. Raises EngineError, which names the holder, where somebody else has it."""
+    def renew(self, channels: Mapping[str, str] | None = None) -> None:
+        """Take it, or go on holding it, and say which channels take no message and why.
+
+        Raises EngineError, which names the holder, where somebody else has it.
+        """
         identity = self._identity
         holder = self._store.heartbeats.take(
             WATCH,
             self._owner,
             datetime.now(UTC),
-            identity.detail,
+            {**identity.detail, CHANNELS: dict(channels or {})},
             held=HELD,
             renewing=self._held,
             is_gone=lambda known: identity.is_gone(known.detail),
@@ -136,7 +149,7 @@ def _check_on(watch: Watch, lease: Lease, couriers: Collection[Courier], over: t
     while not over.is_set():
         begin = time.monotonic()
         try:
-            lease.renew()
+            lease.renew({each.name: each.trouble for each in couriers if each.trouble is not None})
             if not begun:
                 begun = True
                 LOG.info("watching")
@@ -180,8 +193,11 @@ def _watch(settings: Settings, surroundings: Surroundings, store: ControlStore, 
     )
 
 
-def _couriers(settings: Settings, store: ControlStore, channels: Mapping[str, Channel]) -> list[Courier]:
-    return [Courier(name, channel, store.alerts, partial(_message, settings)) for name, channel in channels.items()]
+def _couriers(settings: Settings, store: ControlStore, channels: Mapping[str, OpenedChannel]) -> list[Courier]:
+    return [
+        Courier(name, channel, store.alerts, partial(_message, settings), prepare=channel.open)
+        for name, channel in channels.items()
+    ]
 
 
 def _message(settings: Settings, delivery: Delivery) -> Message:

@@ -114,7 +114,7 @@ class Board:
     """The board of one environment at one moment. Lag and refreshes are shown from `since` on.
 
     `mistakes` are those of the declarations, each with file and line: their tables are shown as they were before them,
-    or not at all.
+    or not at all. `untold` says why alerts are not told, or not through every channel.
     """
 
     project: str
@@ -125,6 +125,7 @@ class Board:
     pages: tuple[TablePage, ...] = ()
     alerts: tuple[Alert, ...] = ()
     mistakes: tuple[str, ...] = ()
+    untold: tuple[str, ...] = ()
 
     def count(self, state: BoardState) -> int:
         """How many tables and sources are in a state."""

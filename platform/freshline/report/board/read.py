@@ -45,7 +45,10 @@ _UNKNOWN_TYPE = "known after the first refresh"
 
 
 class BoardReader:
-    """Reads boards of one project. `count_rows` may remember counts from one board to the next."""
+    """Reads boards of one project.
+
+    `count_rows` may remember counts from one board to the next. `untold` says why alerts are not told at a moment.
+    """
 
     def __init__(
         self,
@@ -54,12 +57,14 @@ class BoardReader:
         *,
         running: Callable[[], Collection[TableName]] = tuple,
         count_rows: Callable[[Path, int, str | None], int | None] | None = None,
+        untold: Callable[[datetime], Sequence[str]] = lambda _: (),
     ) -> None:
         self._settings = settings
         self._store = store
         self._warehouse = Warehouse(settings.warehouse)
         self._running = running
         self._count_rows = count_rows
+        self._untold = untold
 
     def read(
         self,
@@ -92,6 +97,7 @@ class BoardReader:
             tuple(pages),
             tuple(open_alerts(alerts)),
             tuple(mistakes),
+            tuple(self._untold(now)),
         )
 
     def _pages(

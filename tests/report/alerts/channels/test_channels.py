@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import logging
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from freshline.errors import DeliveryError, SettingsError
 from freshline.plan.alert import AlertEvent, AlertLevel
 from freshline.report.alerts.channels.channel import resolver
 from freshline.report.alerts.channels.email import EmailChannel
-from freshline.report.alerts.channels.opened import open_channels
+from freshline.report.alerts.channels.opened import channel_problems, open_channels
 from freshline.report.alerts.channels.slack import SlackChannel
 from freshline.report.alerts.channels.webhook import WebhookChannel
 from freshline.report.alerts.message import Message
@@ -222,7 +223,8 @@ def test_a_channel_of_the_project_is_a_class_with_one_method(
     channels = open_channels(with_channel(settings, "pager_of_the_shop:Pager", key="${env:SECRET}"), ENVIRON)
     channels[name].deliver(message)
 
-    assert channels[name].told == [("key", "FAIL: sales.orders is late")]  # type: ignore[attr-defined]
+    told = sys.modules["pager_of_the_shop"].Pager.told
+    assert told == [("key", "FAIL: sales.orders is late")]
 
 
 @pytest.mark.parametrize(
@@ -238,5 +240,26 @@ def test_a_class_that_cannot_be_a_channel_is_refused(
     settings: Settings, kind: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
+    (problem,) = channel_problems(with_channel(settings, kind), ENVIRON)
+    assert re.search(said, problem.message)
+    assert problem.where == "[tool.freshline.alerts.channels.own]"
     with pytest.raises(SettingsError, match=said):
-        open_channels(with_channel(settings, kind), ENVIRON)
+        open_channels(with_channel(settings, kind), ENVIRON)["own"].open()
+
+
+def test_what_a_class_says_of_a_secret_is_not_shown(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    (settings.root / "chatty_pager.py").write_text(
+        "def Pager(options, resolve):\n    raise ValueError(f'no such key: {resolve(options[\"key\"])}')\n"
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (problem,) = channel_problems(with_channel(settings, "chatty_pager:Pager", key="${env:PASSWORD}"), ENVIRON)
+    assert "ValueError: no such key: ***. It is a class" in problem.message
+
+
+def test_a_module_that_ends_the_process_is_an_error_like_others(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (settings.root / "ending_pager.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (problem,) = channel_problems(with_channel(settings, "ending_pager:Pager"), ENVIRON)
+    assert "SystemExit: 3" in problem.message
