@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 # A test that takes one of these starts a JVM, here or in a process of its own.
 SPARK_FIXTURES = frozenset({"spark", "engine"})
+SECRET_CLAIM = "test_a_secret_is_written_as_a_reference_and_shown_nowhere"
 # Files that take minutes. They come first, so that sessions that share the files end at about the same time.
 LONGEST = frozenset(
     {
@@ -65,6 +66,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SPARK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
+        # The claim is the library's, which knows nothing of our marks.
+        if getattr(item, "originalname", None) == SECRET_CLAIM:
+            item.add_marker(pytest.mark.security)
     items.sort(key=lambda item: (item.get_closest_marker("spark") is not None, item.path.name not in LONGEST))
 
 

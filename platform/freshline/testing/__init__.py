@@ -14,8 +14,10 @@ with Lab() as lab:
 ```
 """
 
+from freshline.testing.claims import ClaimsError
 from freshline.testing.clock import LabClock
+from freshline.testing.connectors import LandingFolder, System, check_connector
 from freshline.testing.crash import Crash
 from freshline.testing.lab import Lab
 
-__all__ = ["Crash", "Lab", "LabClock"]
+__all__ = ["ClaimsError", "Crash", "Lab", "LabClock", "LandingFolder", "System", "check_connector"]
