@@ -326,6 +326,50 @@ def test_a_value_that_was_not_sent_is_the_last_known_one(lab, kafka):
     assert lab.verify("customer").equal
 
 
+def test_a_value_that_was_not_sent_is_unknown_behind_what_ends_its_row(lab, kafka):
+    """An insert, a TRUNCATE and a rejected event end what is known: the older value is that of another row, or gone."""
+    topic = feed(lab, kafka, f"{COLUMNS}, o BIGINT METADATA FROM 'offset'", max_record_bytes="400")
+    follow(lab)
+    large = "x" * 400
+
+    def send(*records):
+        kafka.send(topic, list(records))
+        outcome = lab.refresh("customer")
+        assert outcome.error is None, outcome.error
+
+    send(
+        # In one batch: the key of another row, behind a TRUNCATE and without one, and behind a value that is too large.
+        insert(1, id=5, name="a", bio="OLD"), event("t", 2), insert(3, id=7, name="a", bio="NEW"),
+        delete(4, 7), insert(4, id=5, name="a", bio=MARKER),
+        insert(5, id=1, name="a", bio="OLD"), delete(6, 1), insert(6, id=1, name="b", bio=MARKER),
+        insert(7, id=2, name="a", bio="OLD"), update(8, id=2, name="b", bio=large),
+        update(9, id=2, name="c", bio=MARKER),
+        insert(10, id=3, name="a", bio="OLD"), update(11, id=3, name="b", bio=large),
+        update(12, id=3, name="c", bio="good"), update(13, id=3, name="d", bio=MARKER),
+        insert(14, id=4, name="a", bio="OLD"), insert(15, id=6, name="a", bio="OLD"),
+        insert(16, id=8, name="a", bio="x"),
+    )  # fmt: skip
+    assert [(row["offset"], row["error"]) for row in sorted(lab.quarantine("feed"), key=lambda row: row["offset"])] == [
+        (4, "VALUE_UNKNOWN"), (7, "VALUE_UNKNOWN"), (9, "TOO_LARGE"), (10, "VALUE_UNKNOWN"), (12, "TOO_LARGE"),
+    ]  # fmt: skip
+    assert {row["id"]: row["bio"] for row in lab.rows("customer")} == {
+        2: "OLD", 3: "good", 4: "OLD", 6: "OLD", 8: "x",
+    }  # fmt: skip
+    # In others: the value is in quarantine, the key is that of another row, all rows were removed.
+    send(update(20, id=4, name="b", bio=large), delete(21, 6), insert(21, id=6, name="b", bio=MARKER))
+    send(update(22, id=4, name="c", bio=MARKER), update(23, id=2, name="d", bio=MARKER), update(24, id=6, bio=MARKER))
+    assert [row["error"] for row in lab.quarantine("feed")].count("VALUE_UNKNOWN") == 7
+    send(update(25, id=4, name="d", bio="whole"))
+    send(update(26, id=4, name="e", bio=MARKER))
+    assert {row["id"]: (row["name"], row["bio"]) for row in lab.rows("customer")}[4] == ("e", "whole")
+    send(event("t", 30))
+    send(insert(31, id=8, name="b", bio=MARKER), update(32, id=3, name="e", bio=MARKER))
+
+    assert lab.rows("customer") == []
+    assert [row["error"] for row in lab.quarantine("feed")].count("VALUE_UNKNOWN") == 9
+    assert lab.verify("customer").equal
+
+
 @pytest.mark.long
 def test_a_truncate_removes_the_keys_with_earlier_events(lab, kafka):
     topic = feed(lab, kafka, partitions=2)

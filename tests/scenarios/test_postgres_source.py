@@ -145,6 +145,31 @@ def test_a_value_that_was_not_sent_or_does_not_fit_is_known_or_in_quarantine(lab
     assert b'"name": "far"' in bytes(lab.quarantine("feed")[0]["raw"])
 
 
+def test_a_value_that_was_not_sent_is_unknown_while_its_newest_one_is_in_quarantine(lab, shop):
+    customers(shop, max_record_bytes="4000")
+    follow(lab)
+    shop.sql("INSERT INTO customer SELECT n, 'a', repeat('o', 3000) FROM generate_series(1, 3) AS n")
+    refreshed(lab, "whole")
+    shop.sql("UPDATE customer SET bio = repeat('n', 5000) WHERE id IN (1, 2)")
+    shop.sql("UPDATE customer SET name = 'b' WHERE id = 1")
+    refreshed(lab, "whole")
+    shop.sql("UPDATE customer SET name = 'b' WHERE id IN (2, 3)")
+    refreshed(lab, "whole")
+    assert [row["error"] for row in lab.quarantine("feed")].count("VALUE_UNKNOWN") == 2
+    # Before, the rows had values that the database never had together.
+    assert {row["id"]: (row["name"], row["bio"][0]) for row in lab.rows("whole")} == {
+        1: ("a", "o"), 2: ("a", "o"), 3: ("b", "o"),
+    }  # fmt: skip
+    shop.sql("UPDATE customer SET bio = repeat('z', 3000) WHERE id = 1; UPDATE customer SET name = 'c' WHERE id = 1")
+    # The key of another row, whose large value was sent under the key before.
+    shop.sql("TRUNCATE customer; INSERT INTO customer VALUES (7, 'a', repeat('q', 3000))")
+    shop.sql("UPDATE customer SET id = 3 WHERE id = 7")
+    refreshed(lab, "whole")
+    assert [row["error"] for row in lab.quarantine("feed")].count("VALUE_UNKNOWN") == 3
+    assert lab.rows("whole") == []
+    assert lab.verify("whole").equal
+
+
 def test_a_transaction_is_in_one_commit_whatever_the_size_of_a_batch(lab, shop, monkeypatch):
     monkeypatch.setattr(reader_module, "BATCH_MESSAGES", 5)
     customers(shop, columns=f"{COLUMNS}, {FACTS}")

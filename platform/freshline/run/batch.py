@@ -43,6 +43,7 @@ class Batch:
 
     spec: SourceSpec
     path: Path
+    quarantine: Path
     seq: int
     now: datetime
     small: bool
@@ -64,7 +65,7 @@ class Batch:
     @property
     def log(self) -> LogBefore:
         """The log as the batch finds it."""
-        return LogBefore(self.spec, self.path, self.newest, self.seq, self.now, self.known)
+        return LogBefore(self.spec, self.path, self.quarantine, self.newest, self.seq, self.now, self.known)
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,8 @@ def begin_batch(
 
     stands = before or kept
     watermark = None if stands is None else stands.watermark
-    return Batch(spec, path, seq, now, portion.small, watermark, receipt, passed, confirm, newest, runtime.known_keys)
+    quarantine, known = runtime.warehouse.quarantine(spec.name), runtime.known_keys
+    return Batch(spec, path, quarantine, seq, now, portion.small, watermark, receipt, passed, confirm, newest, known)
 
 
 def last_look(runtime: Runtime, spec: SourceSpec, receipt: Receipt | None) -> datetime | None:

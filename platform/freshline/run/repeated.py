@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from freshline.commit.delta_log import count_all, newest_version
+from freshline.commit.delta_log import count_all, exists, newest_version
 from freshline.declare.change import OP, POSITION, UNSENT
 from freshline.declare.spec import SourceSpec
 from freshline.plan.receipt import Receipt
@@ -24,7 +24,14 @@ from freshline.refresh.known_keys import Bits, KnownKeys, LogKeys, bits_of, coll
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
 from freshline.refresh.small_tables import files_of_batches, read_small
-from freshline.sources.changes import judge_events, same_values
+from freshline.sources.changes import (
+    is_rejected_of_key,
+    judge_events,
+    of_keys_and_truncates,
+    same_values,
+    unknown_keys,
+    with_unknown_keys,
+)
 from freshline.sources.records import ERROR, mark_duplicates, mark_known
 
 # So many keys of a batch are picked out by a list, more by a join.
@@ -37,10 +44,11 @@ KeysAfter = Callable[[str], LogKeys]
 
 @dataclass(frozen=True)
 class LogBefore:
-    """A log as a batch finds it: its newest receipt, number and time of the batch, and where the keys of logs are."""
+    """A log as a batch finds it: its newest receipt, the batch's number and time, and where the keys of logs are."""
 
     spec: SourceSpec
     path: Path
+    quarantine: Path
     newest: Receipt | None
     seq: int
     now: datetime
@@ -82,10 +90,11 @@ def _judge_events(spark: SparkSession, log: LogBefore, rows: DataFrame) -> tuple
         twice = len(np.unique(bits)) < len(bits)
         sought = _with_bits(known_by, names, np.unique(bits[known]))
     unsent = good.where(F.size(UNSENT) > 0).select(*_columns(spec.primary_key))
-    lacks = unsent.limit(1).count() > 0
+    counts = F.count_if(F.col(ERROR).isNull() & (F.size(UNSENT) > 0)), F.count_if(is_rejected_of_key(spec))
+    lacks, rejects = (count > 0 for count in rows.agg(*counts).collect()[0])
     in_order = spec.format is not None and spec.format.is_in_source_order
     if sought is None and not (twice or lacks or in_order):
-        return rows, after
+        return (with_unknown_keys(rows, spec) if rejects else rows), after
     stored = _stored(spark, log.path)
     recent = None if sought is None and not twice else good.select(*_columns(names)).limit(0)
     with suited_to(spark, [count]):
@@ -94,10 +103,17 @@ def _judge_events(spark: SparkSession, log: LogBefore, rows: DataFrame) -> tuple
             found = _recent(log, stored).select(*_columns(names)).alias("l")
             recent, _ = materialize_once(found.join(wanted, same_values("l", "w", names), "left_semi").distinct())
         if lacks and not in_order:
-            stored, _ = materialize_once(
-                stored.join(F.broadcast(unsent.distinct()), list(spec.primary_key), "left_semi")
-            )
-    return judge_events(rows, recent, stored, spec), after
+            stored, _ = materialize_once(of_keys_and_truncates(stored, unsent.distinct(), spec))
+    unknown = _unknown_keys(spark, log) if lacks and not in_order else None
+    judged = judge_events(rows, recent, stored, unknown, spec)
+    return (with_unknown_keys(judged, spec) if rejects or lacks else judged), after
+
+
+def _unknown_keys(spark: SparkSession, log: LogBefore) -> DataFrame | None:
+    """The keys whose newest values may be in quarantine, as `unknown_keys` has them; None where there is none."""
+    if log.newest is None or not exists(log.quarantine):
+        return None
+    return unknown_keys(_stored(spark, log.quarantine), log.newest.seq)
 
 
 def _columns(names: Sequence[str]) -> list[Column]:

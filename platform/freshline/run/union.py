@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from freshline.attempt.runtime import Runtime
-from freshline.commit.delta_log import classify, newest_version, position_of, receipt_at, table_id
+from freshline.commit.delta_log import classify, exists, newest_version, position_of, receipt_at, table_id
 from freshline.commit.event_time import event_time_after
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, TableSpec
@@ -52,7 +52,7 @@ from freshline.refresh.keys import OP
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
 from freshline.run.batch import newest_batch
-from freshline.sources.changes import judge_events
+from freshline.sources.changes import judge_events, unknown_keys
 from freshline.sources.prepare import prepare_formats
 from freshline.sources.reader import Asked
 from freshline.sources.records import (
@@ -190,7 +190,10 @@ def _tail(
         if records.counts is not None:
             found = {row[FILE]: row["count"] for row in rows.groupBy(FILE).count().collect()}
             reader.confirm(tail.unread, found)
-        parts.append(_accepted(rows, log, token, whole if tail.logged is not None else None, whole))
+        also = whole if tail.logged is not None else None
+        newest = seq if also is None or receipt is None else receipt.seq
+        unknown = _unknown_keys(runtime, spark, log, newest)
+        parts.append(_accepted(rows, log, token, also, whole, unknown))
     known = receipt_at(path, token.log.version)
     before = event_time_after(log, path, token.log.version, known, token.at)
     watermark = None if before is None else before.watermark
@@ -198,10 +201,26 @@ def _tail(
     return reduce(DataFrame.unionByName, batches) if batches else None
 
 
+def _unknown_keys(runtime: Runtime, spark: SparkSession, log: SourceSpec, seq: int) -> DataFrame | None:
+    """The keys of a change feed whose newest values may be in quarantine, as `unknown_keys` has them."""
+    quarantine = runtime.warehouse.quarantine(log.name)
+    if not log.is_change_feed or not exists(quarantine):
+        return None
+    return unknown_keys(spark.read.format("delta").load(str(quarantine)), seq)
+
+
 def _accepted(
-    rows: DataFrame, log: SourceSpec, token: UnionToken, also: DataFrame | None, whole: DataFrame
+    rows: DataFrame,
+    log: SourceSpec,
+    token: UnionToken,
+    also: DataFrame | None,
+    whole: DataFrame,
+    unknown: DataFrame | None,
 ) -> DataFrame:
-    """The records that an ingest would keep. `also` is the log beyond the version, where part of the tail is in it."""
+    """The records that an ingest would keep. `also` is the log beyond the version, where part of the tail is in it.
+
+    `unknown` are the keys of a change feed whose newest values may be in quarantine.
+    """
     if log.primary_key:
         stored = also if also is not None else whole.where(F.col(SEQ) <= (token.log.seq or 0))
         every = stored
@@ -210,7 +229,7 @@ def _accepted(
             stored = stored.where(F.col(INGESTED_AT) > F.lit(since))
         if log.is_change_feed:
             recent = stored if log.recognizes_events else None
-            judged = judge_events(rows, recent, every, log)
+            judged = judge_events(rows, recent, every, unknown, log)
             # An ingest of these records fails, and they are not to be missing here without a word.
             require_readable(log, unreadable_of(judged, log))
             return accepted(judged, log, 0, token.at)

@@ -6,7 +6,9 @@ of a row is the same.
 
 A value that was not sent is that of the newest event before which has it, since the row was inserted. All rows of the
 log are whole, so the newest one of a key has what is known. An event for which something is unknown goes to quarantine.
-The events of one key that came before the first whole one go there too, in however many batches they came.
+The events of one key that came before the first whole one go there too, in however many batches they came. A delete, an
+insert and a TRUNCATE end what is known of a key, and so does an event of it that went to quarantine: its values are
+newer, and nobody has them. The quarantine table names such keys in UNKNOWN_KEY, for the batches behind.
 
 Where events are in the order of their positions, one that arrives later may be earlier than the newest of its key, and
 a value that was filled in from another event would be wrong. So none is filled in then.
@@ -22,30 +24,72 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from freshline.declare.change import DELETE, OP, POSITION, UNSENT
+from freshline.declare.change import DELETE, IN_ORDER, INSERT, OP, POSITION, TRUNCATE, UNSENT
 from freshline.declare.spec import SourceSpec
 from freshline.refresh.inputs import FILE, RECORD, SEQ
+from freshline.refresh.known_keys import bits_of
 from freshline.refresh.literal import quoted
-from freshline.sources.records import ERROR, REDELIVERED
+from freshline.sources.records import ERROR, LEFT_OUT, REDELIVERED, UNKNOWN_KEY
 
 VALUE_UNKNOWN, CHANGE_ORDER = "VALUE_UNKNOWN", "CHANGE_ORDER"
 # What stands in a position before the part that is in order: the database, and of MySQL the name of its log.
 _LINE = r"(?s)^(postgresql|sqlserver|(?:mysql|mariadb):.*(?=\.[0-9]{12,}/[0-9]{20}/[0-9]{10}$))"
 
 
-def judge_events(rows: DataFrame, recent: DataFrame | None, stored: DataFrame, spec: SourceSpec) -> DataFrame:
+# A place beyond those of the log: the records of a batch come behind it.
+_IN_BATCH = 2**62
+
+
+def judge_events(
+    rows: DataFrame, recent: DataFrame | None, stored: DataFrame, unknown: DataFrame | None, spec: SourceSpec
+) -> DataFrame:
     """Judged records as events among those of the log table, `stored`.
 
     Those that came before get the ERROR `REDELIVERED`: they are looked for in `recent`, a part of `stored`, None where
     no event comes again. Values that were not sent are filled in, and where one is unknown the ERROR is
-    `VALUE_UNKNOWN`. Where events are in the order of their positions, one whose position is in no order with the others
-    gets the ERROR `CHANGE_ORDER`.
+    `VALUE_UNKNOWN`. `unknown` is what `unknown_keys` gives. Where events are in the order of their positions, one whose
+    position is in no order with the others gets the ERROR `CHANGE_ORDER`.
     """
     in_source_order = spec.format is not None and spec.format.is_in_source_order
     if in_source_order:
         rows = _mark_unordered(rows, stored)
     fresh = rows if recent is None else _mark_redelivered(rows, recent, spec)
-    return _mark_unsent(fresh) if in_source_order else _fill_unsent(fresh, stored, spec)
+    return _mark_unsent(fresh) if in_source_order else _fill_unsent(fresh, stored, unknown, spec)
+
+
+def is_rejected_of_key(spec: SourceSpec) -> Column:
+    """Whether a record went to quarantine, and is known to be of one key."""
+    return F.col(ERROR).isNotNull() & ~F.col(ERROR).isin(*LEFT_OUT) & _has_key(spec)
+
+
+def _has_key(spec: SourceSpec) -> Column:
+    return reduce(and_, [F.col(quoted(key)).isNotNull() for key in spec.primary_key])
+
+
+def with_unknown_keys(rows: DataFrame, spec: SourceSpec) -> DataFrame:
+    """The rows with UNKNOWN_KEY: the bits of the key of a rejected event that no good one of its key follows."""
+    keys = [F.col(quoted(key)) for key in spec.primary_key]
+    later = Window.partitionBy(*keys).orderBy(FILE, RECORD).rowsBetween(1, Window.unboundedFollowing)
+    is_followed = F.coalesce(F.max(F.col(ERROR).isNull()).over(later), F.lit(False))
+    bits = F.when(is_rejected_of_key(spec) & ~is_followed, bits_of(spec.primary_key))
+    return rows.withColumn(UNKNOWN_KEY, bits)
+
+
+def unknown_keys(quarantine: DataFrame, seq: int) -> DataFrame | None:
+    """The bits of keys whose newest values may be in quarantine, each with the SEQ of the newest batch of them.
+
+    `seq` is the log's newest batch: what is above it was not committed. None for a table of an earlier version.
+    """
+    if UNKNOWN_KEY not in quarantine.columns:
+        return None
+    found = quarantine.where(F.col(UNKNOWN_KEY).isNotNull() & (F.col(SEQ) <= seq))
+    return found.groupBy(F.col(UNKNOWN_KEY).alias("_freshline_bits")).agg(F.max(SEQ).alias("_freshline_unknown_in"))
+
+
+def of_keys_and_truncates(stored: DataFrame, keys: DataFrame, spec: SourceSpec) -> DataFrame:
+    """The events of some keys, and every TRUNCATE."""
+    of_keys = stored.join(F.broadcast(keys), list(spec.primary_key), "left_semi").select(*stored.columns)
+    return of_keys.unionByName(stored.where(F.col(OP) == TRUNCATE))
 
 
 def _mark_unordered(rows: DataFrame, stored: DataFrame) -> DataFrame:
@@ -88,38 +132,105 @@ def same_values(left: str, right: str, names: Sequence[str]) -> Column:
     )
 
 
-def _fill_unsent(rows: DataFrame, stored: DataFrame, spec: SourceSpec) -> DataFrame:
+def _fill_unsent(rows: DataFrame, stored: DataFrame, unknown: DataFrame | None, spec: SourceSpec) -> DataFrame:
     good = F.col(ERROR).isNull()
     keys = [F.col(quoted(key)) for key in spec.primary_key]
     wanted = rows.where(good & (F.size(UNSENT) > 0)).select(*keys).distinct()
     if wanted.limit(1).count() == 0:
         return rows
     values = [column.name for column in spec.record_columns if column.name not in spec.primary_key]
-    whole = F.struct(*[F.col(quoted(name)) for name in values]).alias("_freshline_before")
-    # One row of each key, which every event of it in the batch follows.
-    newest = (
-        stored.join(F.broadcast(wanted), list(spec.primary_key), "left_semi")
-        .groupBy(*keys)
-        .agg(F.max_by(F.struct(OP, whole), F.struct(SEQ, FILE, RECORD)).alias("_freshline_newest"))
-        .where(F.col(f"_freshline_newest.{OP}") != DELETE)
-        .select(*keys, F.col("_freshline_newest._freshline_before").alias("_freshline_before"))
+    joined = rows.join(
+        F.broadcast(_newest_whole(stored, unknown, wanted, values, spec)), list(spec.primary_key), "left"
     )
-    joined = rows.join(F.broadcast(newest), list(spec.primary_key), "left")
-    before = Window.partitionBy(*keys, good).orderBy(FILE, RECORD)
-    deletes = joined.withColumn("_freshline_deletes", F.count_if(F.col(OP) == DELETE).over(before))
-    # Since the row was inserted; that of the log counts as long as no event of the batch deletes it.
-    since = Window.partitionBy(*keys, good, "_freshline_deletes").orderBy(FILE, RECORD)
-    in_log = (F.col("_freshline_deletes") == 0) & F.col("_freshline_before").isNotNull()
-    is_whole = (F.col(OP) != DELETE) & (F.size(UNSENT) == 0)
-    filled = deletes.withColumn("_freshline_is_known", F.max(is_whole).over(since) | in_log)
+    truncates = _listed(rows.where(good & (F.col(OP) == TRUNCATE)), _BATCH_TRUNCATES, F.lit(_IN_BATCH))
+    joined = joined.crossJoin(F.broadcast(truncates))
+    rejected = is_rejected_of_key(spec)
+    counts = good | rejected
+    before = Window.partitionBy(*keys, counts).orderBy(FILE, RECORD)
+    # How often what was known of the key came to its end: this event begins anew, or is not known itself.
+    ends = F.count_if(rejected | F.col(OP).isin(DELETE, INSERT)).over(before)
+    event = _place(F.lit(_IN_BATCH))
+    passed = F.filter(_BATCH_TRUNCATES, lambda each: ~_is_later(each, event))
+    lives = joined.withColumn("_freshline_ends", ends).withColumn("_freshline_passed", F.size(passed))
+    since = Window.partitionBy(*keys, counts, "_freshline_ends", "_freshline_passed").orderBy(FILE, RECORD)
+    # The newest row of the log counts until its end, whichever partition a TRUNCATE is in.
+    removed = F.exists(passed, lambda each: _is_later(each, F.col("_freshline_newest_place")))
+    in_log = (F.col("_freshline_ends") == 0) & F.col("_freshline_before").isNotNull() & ~removed
+    is_whole = good & (F.col(OP) != DELETE) & (F.size(UNSENT) == 0)
+    filled = lives.withColumn("_freshline_in_log", in_log)
+    filled = filled.withColumn("_freshline_is_known", F.max(is_whole).over(since) | F.col("_freshline_in_log"))
     for name in values:
         column, lacks = F.col(quoted(name)), F.array_contains(UNSENT, name)
         # In a struct, because NULL is a value that was sent.
-        sent = F.last(F.when(~lacks & (F.col(OP) != DELETE), F.struct(column.alias("v"))), ignorenulls=True)
-        stands = F.when(in_log, F.struct(F.col(f"_freshline_before.{quoted(name)}").alias("v")))
+        sent = F.last(F.when(good & ~lacks & (F.col(OP) != DELETE), F.struct(column.alias("v"))), ignorenulls=True)
+        stands = F.when(F.col("_freshline_in_log"), F.struct(F.col(f"_freshline_before.{quoted(name)}").alias("v")))
         known = F.coalesce(sent.over(since), stands).getField("v")
         filled = filled.withColumn(f"_freshline_filled_{name}", F.when(good & lacks, known).otherwise(column))
-    unknown = good & (F.size(UNSENT) > 0) & ~F.col("_freshline_is_known")
-    error = F.when(unknown, F.lit(VALUE_UNKNOWN)).otherwise(F.col(ERROR)).alias(ERROR)
+    is_unknown = good & (F.size(UNSENT) > 0) & ~F.coalesce(F.col("_freshline_is_known"), F.lit(False))
+    error = F.when(is_unknown, F.lit(VALUE_UNKNOWN)).otherwise(F.col(ERROR)).alias(ERROR)
     made = {name: F.col(quoted(f"_freshline_filled_{name}")).alias(name) for name in values} | {ERROR: error}
     return filled.select(*[made.get(name, F.col(quoted(name))) for name in rows.columns])
+
+
+_BATCH_TRUNCATES, _LOG_TRUNCATES = "_freshline_batch_truncates", "_freshline_log_truncates"
+
+
+def _newest_whole(
+    stored: DataFrame, unknown: DataFrame | None, wanted: DataFrame, values: Sequence[str], spec: SourceSpec
+) -> DataFrame:
+    """The newest row of the log of each wanted key that has one now, and whose values are known; with its place."""
+    keys = [F.col(quoted(key)) for key in spec.primary_key]
+    events = of_keys_and_truncates(stored, wanted, spec)
+    whole = F.struct(*[F.col(quoted(name)) for name in values]).alias("_freshline_before")
+    order = F.struct(SEQ, FILE, RECORD)
+    newest = (
+        events.where(F.col(OP) != TRUNCATE)
+        .groupBy(*keys)
+        .agg(F.max_by(F.struct(OP, whole, _place(F.col(SEQ)).alias("place")), order).alias("_freshline_newest"))
+        .where(F.col(f"_freshline_newest.{OP}") != DELETE)
+        .select(
+            *keys,
+            F.col("_freshline_newest._freshline_before").alias("_freshline_before"),
+            F.col("_freshline_newest.place").alias("_freshline_newest_place"),
+        )
+    )
+    # Of each partition the last one is enough.
+    last = (
+        events.where(F.col(OP) == TRUNCATE)
+        .groupBy(FILE)
+        .agg(F.max_by(F.struct(SEQ, RECORD, POSITION), order).alias("l"))
+    )
+    truncates = _listed(last.select(FILE, "l.*"), _LOG_TRUNCATES, F.col(SEQ))
+    place = F.col("_freshline_newest_place")
+    newest = newest.crossJoin(F.broadcast(truncates))
+    newest = newest.where(~F.exists(_LOG_TRUNCATES, lambda each: _is_later(each, place))).drop(_LOG_TRUNCATES)
+    if unknown is None:
+        return newest
+    of_key = newest.withColumn("_freshline_bits", bits_of(spec.primary_key))
+    found = of_key.join(F.broadcast(unknown), "_freshline_bits", "left")
+    rejected_in = F.coalesce(F.col("_freshline_unknown_in"), F.lit(-1))
+    return found.where(rejected_in < place.getField("seq")).select(*newest.columns)
+
+
+def _place(seq: Column) -> Column:
+    """Where an event is: in the order of arrival, and in the database."""
+    at = [seq.cast("bigint").alias("seq"), F.col(FILE).alias("part"), F.col(RECORD).alias("record")]
+    return F.struct(*at, F.col(POSITION).alias("at"))
+
+
+def _listed(truncates: DataFrame, name: str, seq: Column) -> DataFrame:
+    """One row with the places of truncates as a list."""
+    return truncates.agg(F.collect_list(_place(seq)).alias(name))
+
+
+def _is_later(truncate: Column, event: Column) -> Column:
+    """Whether a TRUNCATE is later than an event: in another partition by the positions, which are in order there."""
+    at, own = truncate.getField("at"), event.getField("at")
+    database = F.substring_index(own, ":", 1)
+    in_order = database.isin(*IN_ORDER) & (F.substring_index(at, ":", 1) == database)
+    by_position = (truncate.getField("part") != event.getField("part")) & F.coalesce(in_order, F.lit(False))
+
+    def arrived(of: Column) -> Column:
+        return F.struct(of.getField("seq"), of.getField("part"), of.getField("record"))
+
+    return F.when(by_position, own < at).otherwise(arrived(event) < arrived(truncate))

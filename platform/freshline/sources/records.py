@@ -57,6 +57,9 @@ _HELD = "_freshline_held"
 AGAIN = "_freshline_again"
 FIELDS = "_freshline_fields"
 
+# Of the quarantine of a change feed: the bits of a key of which a newer event than all good ones was rejected.
+UNKNOWN_KEY = "_freshline_unknown_key"
+
 REJECTIONS: dict[str, str] = {
     "UNREADABLE": "the file cannot be read",
     "NOT_UTF8": "the record is not valid UTF-8, or escapes half of a character",
@@ -115,7 +118,10 @@ def log_schema(spec: SourceSpec) -> StructType:
 def quarantine_schema(spec: SourceSpec) -> StructType:
     """The columns of a log table's quarantine table; the connector may have a place of its own for its records."""
     own = _fields([(name, each.type) for name, each in spec.quarantined_metadata.items()])
-    return StructType([*QUARANTINE_SCHEMA.fields, StructField(RETRIED_IN, LongType()), *own, *_again_fields(spec)])
+    of_key = [StructField(UNKNOWN_KEY, LongType())] if spec.is_change_feed else []
+    return StructType(
+        [*QUARANTINE_SCHEMA.fields, StructField(RETRIED_IN, LongType()), *of_key, *own, *_again_fields(spec)]
+    )
 
 
 def again_columns(spec: SourceSpec) -> list[str]:
@@ -423,6 +429,7 @@ def quarantined(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> D
         names = [F.col(quoted(column.name)) for column in spec.record_columns]
         found = F.coalesce(found, F.to_json(F.struct(*names), {"ignoreNullFields": "false"}).cast("binary"))
     raw = F.when(~unreadable, found).otherwise(F.lit(b""))
+    unknown_key = F.col(UNKNOWN_KEY) if UNKNOWN_KEY in rows.columns else none.cast("bigint")
     return rows.where(F.col(ERROR).isNotNull() & ~F.col(ERROR).isin(*LEFT_OUT)).select(
         F.lit(seq).cast("bigint").alias(SEQ),
         *place,
@@ -431,6 +438,7 @@ def quarantined(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> D
         message.alias("message"),
         F.lit(now).alias("quarantined_at"),
         none.cast("bigint").alias(RETRIED_IN),
+        *([unknown_key.alias(UNKNOWN_KEY)] if spec.is_change_feed else []),
         *[F.col(each.stored).alias(name) for name, each in own.items()],
         *[F.when(F.col(AGAIN), F.col(name)).alias(name) for name in again_columns(spec)],
     )

@@ -56,16 +56,19 @@ def decode_debezium(records: DataFrame, spec: SourceSpec, declared: DebeziumJson
         reader = EnvelopeReader(reading)
         names = tuple(name for name, _ in reading.columns)
 
+        def facts_of(event: Event) -> tuple[Any, ...]:
+            values = dict(zip(names, event.values, strict=True))
+            return (values, event.op, event.position, event.changed_at, event.transaction, list(event.unsent))
+
         def row(record: bytes | None) -> tuple[Any, ...]:
             if record is None:
                 return (*nothing, dropped)
             try:
-                event: Event = reader.read(record)
+                return (*facts_of(reader.read(record)), None)
             except Rejected as rejected:
                 code = str(rejected)
-                return (*nothing, dropped if code == tombstone else code)
-            values = dict(zip(names, event.values, strict=True))
-            return (values, event.op, event.position, event.changed_at, event.transaction, list(event.unsent), None)
+                known = nothing if rejected.known is None else facts_of(rejected.known)
+                return (*known, dropped if code == tombstone else code)
 
         def read(records: list[bytes | None]) -> list[pa.Array]:
             columns = zip(*map(row, records), strict=True)
@@ -79,7 +82,7 @@ def decode_debezium(records: DataFrame, spec: SourceSpec, declared: DebeziumJson
 def decode_debezium_avro(records: DataFrame, spec: SourceSpec, declared: DebeziumAvro) -> Decoded:
     """The records with the struct PARSED, the facts of their events, and the ids of their schemas."""
     reading = _reading(spec, declared.time_unit, None, declared.unavailable)
-    schemas, most_bytes = avro_schemas(declared.schemas), spec.max_record_bytes
+    schemas = avro_schemas(declared.schemas)
     facts = (*_FACTS, StructField(SCHEMA_ID, IntegerType()))
     made, nothing = _made(spec, facts), _NOTHING
     names = tuple(name for name, _ in reading.columns)
@@ -87,17 +90,20 @@ def decode_debezium_avro(records: DataFrame, spec: SourceSpec, declared: Debeziu
     def begin() -> Callable[[list[bytes | None]], list[pa.Array]]:
         reader = AvroEnvelopes(EnvelopeReader(reading), schemas)
 
+        def facts_of(event: Event) -> tuple[Any, ...]:
+            values = dict(zip(names, event.values, strict=True))
+            return (values, event.op, event.position, event.changed_at, event.transaction, list(event.unsent))
+
         def row(record: bytes | None) -> tuple[Any, ...]:
-            if record is None or len(record) > most_bytes:
+            if record is None:
                 return (*nothing, None, None)
+            # One that is too large is read too: its key is that of a value which is not known from then on.
             schema_id = schema_id_of(record)
             try:
-                event: Event = reader.read(record)
+                return (*facts_of(reader.read(record)), schema_id, None)
             except Rejected as rejected:
-                return (*nothing, schema_id, str(rejected))
-            values = dict(zip(names, event.values, strict=True))
-            facts = (event.op, event.position, event.changed_at, event.transaction, list(event.unsent))
-            return (values, *facts, schema_id, None)
+                known = nothing if rejected.known is None else facts_of(rejected.known)
+                return (*known, schema_id, str(rejected))
 
         def read(records: list[bytes | None]) -> list[pa.Array]:
             columns = zip(*map(row, records), strict=True)

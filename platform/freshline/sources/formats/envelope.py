@@ -88,7 +88,15 @@ class Number(str):
 
 
 class Rejected(Exception):
-    """A record that is no event; the text is its code of quarantine."""
+    """A record that is no event; the text is its code of quarantine.
+
+    `known` is the part of an event that could be read: the key, and the facts that have a place of their own. A value
+    that was rejected with it is not that of an older event.
+    """
+
+    def __init__(self, code: str, known: Event | None = None) -> None:
+        self.known = known
+        super().__init__(code)
 
 
 class _Changed(Exception):
@@ -172,13 +180,30 @@ class EnvelopeReader:
             raise Rejected(NOT_ENVELOPE)
         found = _flattened(payload, schema) if _DELETED in payload else _enveloped(payload, schema)
         may_lack = found.op in ("c", "u")
-        values, unsent = self._values(found.image, found.fields, only_key=found.op == "d", may_lack=may_lack)
-        if found.op == "u" and found.before is not None:
-            self._check_key(found.before, found.fields, values)
+        try:
+            values, unsent = self._values(found.image, found.fields, only_key=found.op == "d", may_lack=may_lack)
+            if found.op == "u" and found.before is not None:
+                self._check_key(found.before, found.fields, values)
+        except Rejected as rejected:
+            raise Rejected(str(rejected), self._event(found, self._key(found), ())) from None
+        return self._event(found, values, unsent)
+
+    def _event(self, found: _Found, values: tuple[Any, ...], unsent: tuple[str, ...]) -> Event:
         source, beside = found.source, found.beside
         return Event(
             values, found.op, _position(source), _changed_at(source, beside), _transaction(source, beside), unsent
         )
+
+    def _key(self, found: _Found) -> tuple[Any, ...]:
+        """The values of the key alone, as far as they can be read, of a record that is rejected."""
+        values = []
+        for name, read in self._readers:
+            value = found.image.get(name) if name in self.reading.keys else None
+            try:
+                values.append(None if value is None else _value(name, read, value, found.fields.get(name, {})))
+            except Rejected:
+                values.append(None)
+        return tuple(values)
 
     def _values(
         self, image: Mapping[str, Any], fields: Mapping[str, Schema], *, only_key: bool, may_lack: bool
