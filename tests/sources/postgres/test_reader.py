@@ -19,6 +19,7 @@ from freshline.declare.spec import SourceSpec
 from freshline.declare.statement import read_statement
 from freshline.declare.tokens import Text
 from freshline.errors import FreshlineError
+from freshline.plan.position import position_from_json
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.postgres import reader as reader_module
 from freshline.sources.postgres.position import lsn_text
@@ -377,3 +378,77 @@ def test_a_type_that_changes_ends_the_reading(log, database):
     error = log.error()
 
     assert (error.code, "Declare BINARY" in str(error)) == ("SOURCE_TYPE", True)
+
+
+def of_loss(log):
+    """The text by which the loss that stops the source is accepted; with it the source goes on from a new snapshot."""
+    error = log.error()
+    assert error.code == "SLOT_LOST"
+    assert log.error().code == "SLOT_LOST"
+    log.options["accept-slot"] = log.position.loss
+    log.open()
+    return str(error)
+
+
+def test_another_column_of_the_same_name_is_not_read_on(log, database):
+    database.sql("INSERT INTO t VALUES (1, 'old'), (2, 'old')")
+    log.refresh()
+    database.sql("ALTER TABLE t ADD COLUMN other TEXT; UPDATE t SET other = 'x'")
+    assert log.refresh() == [("u", 1, "old"), ("u", 2, "old")]
+    database.sql("ALTER TABLE t DROP COLUMN name; ALTER TABLE t ADD COLUMN name TEXT DEFAULT 'new'")
+    said = of_loss(log)
+    assert "column name of public.t is column number 4, and 2 was read" in said
+    assert [(row[0], row[2]) for row in log.refresh()] == [("r", "new"), ("r", "new")]
+    database.sql("ALTER TABLE t RENAME name TO was; ALTER TABLE t RENAME other TO name")
+    assert "column number 3, and 4 was read" in of_loss(log)
+
+
+def test_a_column_that_is_only_renamed_or_added_is_read_on(log, database):
+    database.sql("INSERT INTO t VALUES (1, 'a')")
+    log.refresh()
+    database.sql("ALTER TABLE t RENAME name TO title; ALTER TABLE t RENAME title TO name; ALTER TABLE t ADD x INT")
+    database.sql("ALTER TABLE t ALTER COLUMN name TYPE VARCHAR(100); INSERT INTO t VALUES (2, 'b')")
+    assert log.refresh() == [("c", 2, "b")]
+
+
+KINDS = {
+    "mood": "'sad'",
+    "mood_domain": "'sad'",
+    "mood[]": "ARRAY['sad']::mood[]",
+    "pair": "ROW(1, 'sad')::pair",
+    "mood_range": "'[sad,sad]'",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_of_a_type_that_are_renamed_are_not_read_on(log, database, kind):
+    database.sql(
+        "CREATE TYPE mood AS ENUM ('sad', 'glad'); CREATE DOMAIN mood_domain AS mood; "
+        "CREATE TYPE pair AS (n INT, m mood); CREATE TYPE mood_range AS RANGE (subtype = mood)"
+    )
+    database.sql(f"ALTER TABLE t ALTER COLUMN name TYPE {kind} USING NULL; INSERT INTO t VALUES (1, {KINDS[kind]})")
+    log.refresh()
+    # A value more changes no row.
+    database.sql("ALTER TYPE mood ADD VALUE 'more' BEFORE 'glad'")
+    database.sql(f"INSERT INTO t VALUES (2, {KINDS[kind]})")
+    assert [row[:2] for row in log.refresh()] == [("c", 2)]
+    database.sql("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'")
+    assert "has the type mood, whose values were renamed" in str(log.error())
+    database.sql("ALTER TYPE mood RENAME VALUE 'blue' TO 'sad'")
+    assert log.refresh() == []
+    database.sql("ALTER TYPE pair ADD ATTRIBUTE more INT")
+    if kind == "pair":
+        assert "has the type pair" in of_loss(log)
+        log.refresh()
+    assert log.refresh() == []
+
+
+def test_a_position_of_an_earlier_version_is_read_on(log, database):
+    log.refresh()
+    stored = {name: value for name, value in log.position.as_json().items() if name != "columns"}
+    log.position = position_from_json(stored)
+    database.sql("INSERT INTO t VALUES (1, 'a')")
+    assert log.refresh() == [("c", 1, "a")]
+    assert position_from_json(log.position.as_json()) == log.position
+    database.sql("ALTER TABLE t DROP COLUMN name; ALTER TABLE t ADD COLUMN name TEXT")
+    assert log.error().code == "SLOT_LOST"

@@ -20,6 +20,17 @@ from freshline.sources.postgres.wire import UNSENT, Begin, Change, Commit, Relat
 VALUE_CHANGED, VALUE_UNKNOWN, NOT_UTF8, TOO_LARGE = "VALUE_CHANGED", "VALUE_UNKNOWN", "NOT_UTF8", "TOO_LARGE"
 
 
+class NamedValues(NamedTuple):
+    """An enum with its labels by their oids, or a composite type with its attributes as one label.
+
+    A label of the same oid that is another one changes the values of rows without an event.
+    """
+
+    id: int
+    name: str
+    labels: tuple[tuple[int, str], ...]
+
+
 class UnfitTypeError(Exception):
     """A column has a type now, or had one when it changed, whose values the declared one does not fit."""
 
@@ -32,12 +43,18 @@ class UnfitTypeError(Exception):
 
 @dataclass(frozen=True)
 class ReadColumn:
-    """A declared column: its name, its type in Spark's spelling, the name in the database, whether it is of the key."""
+    """A declared column: its name, its type in Spark's spelling, the name in the database, whether it is of the key.
+
+    `number` is that of the column in the database, which no other column of its table ever gets. `named_values` are
+    the types that it consists of whose values are texts that can be renamed, or made of other parts.
+    """
 
     name: str
     type: str
     found: str
     is_key: bool
+    number: int = 0
+    named_values: tuple[NamedValues, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from freshline.errors import (
 )
 from freshline.sources.databases.postgres_values import DatabaseType, accepted_types, value_reader
 from freshline.sources.postgres.connector import Postgres
-from freshline.sources.postgres.events import ReadColumn, ReadTable
+from freshline.sources.postgres.events import NamedValues, ReadColumn, ReadTable
 from freshline.sources.postgres.position import WalPosition, lsn_text
 
 PLUGIN = "pgoutput"
@@ -57,11 +57,13 @@ class ServerFacts:
 
 @dataclass(frozen=True)
 class DatabaseColumn:
-    """A column of a table. A generated one is not in the changes."""
+    """A column of a table. A generated one is not in the changes. `number` and `named_values` are as in ReadColumn."""
 
     name: str
     type_id: int
     is_generated: bool
+    number: int = 0
+    named_values: tuple[NamedValues, ...] = ()
 
 
 # The kind of a table that others inherit from, which has no letter in pg_class.
@@ -168,7 +170,8 @@ def require_table(
         kind = found.types.get(there.type_id, DatabaseType("unknown"))
         if value_reader(declared_type, kind) is None:
             raise unfit_type(column, declared_type, kind, where=where)
-        read.append(ReadColumn(column, declared_type, there.name, column in key))
+        number, named_values = there.number, there.named_values
+        read.append(ReadColumn(column, declared_type, there.name, column in key, number, named_values))
     _require_identity(declared, found, [column.found for column in read if column.is_key], where)
     return ReadTable(found.id, name, tuple(read), found.types, most_bytes)
 
@@ -323,6 +326,9 @@ def _loss(declared: Postgres, facts: ServerFacts, table: ReadTable, position: Wa
         return f"the server is on timeline {facts.timeline}, and {position.timeline} was read: a standby took over."
     if table.id != position.table_id:
         return f"{table.name} is the table {table.id}, and {position.table_id} was read: it was made anew."
+    changed = position.changed_column(table.columns)
+    if changed is not None:
+        return f"{changed[0]} of {table.name} {changed[1]}, so rows have other values without a change of them."
     if facts.flushed < position.lsn:
         return f"the server's log ends at {lsn_text(facts.flushed)}, before what was read: it was put back."
     if position.slot != name:

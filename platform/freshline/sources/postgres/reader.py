@@ -61,7 +61,7 @@ class PostgresInspection(Inspection):
     step: Step = Step.CONTINUE
     end: int = 0
     before: WalPosition | None = None
-    position: WalPosition | None = None  # that of a source that begins at the end
+    position: WalPosition | None = None  # that of a source that begins at the end, with the columns of now
     table: ReadTable | None = None
     type_ids: tuple[int, ...] = ()
     version: int = 0
@@ -158,7 +158,8 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
                     table.id,
                     server.flushed,
                     0 if position is None else position.records,
-                ),
+                    () if position is None else position.columns,
+                ).knowing(table.columns),
                 table=table,
                 type_ids=tuple(by_name[column.found] for column in table.columns),
                 version=server.version,
@@ -233,7 +234,7 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
             return PostgresPortion(position, inspection.position, inspection.at, 0, progress, inspection=inspection)
         if position is None or position.lsn >= inspection.end:
             return None
-        after = replace(position, lsn=inspection.end)
+        after = replace(position, lsn=inspection.end, columns=inspection.position.columns)
         progress = f"reading changes of {self._postgres.full_name}"
         return PostgresPortion(position, after, inspection.at, 0, progress, inspection=inspection)
 
@@ -336,7 +337,8 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
         # Fewer messages than asked for: there is no other commit before the end.
         is_all = count < BATCH_MESSAGES or reader.end >= inspection.end
         end = max(reader.end, inspection.end) if is_all else reader.end
-        after = replace(before, lsn=end, records=before.records + rows.count)
+        assert isinstance(portion.after, WalPosition)
+        after = replace(portion.after, lsn=end, records=before.records + rows.count)
         at = portion.at if is_all else None if previous is None else previous.data_timestamp
         return self._prepared(portion, inspection, rows, after, at, 0 if is_all else inspection.end - end)
 

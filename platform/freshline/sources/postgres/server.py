@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -24,7 +24,7 @@ from freshline.errors import (
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.databases.postgres_connection import PostgresConnection, TypeCatalog, cancels
 from freshline.sources.postgres.connector import Postgres
-from freshline.sources.postgres.events import ReadTable
+from freshline.sources.postgres.events import NamedValues, ReadTable
 from freshline.sources.postgres.facts import (
     DatabaseColumn,
     PublicationFacts,
@@ -55,7 +55,8 @@ SELECT c.oid::bigint,
   CASE WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid) THEN 'i'
        ELSE c.relkind::text END,
   c.relreplident::text, has_table_privilege(c.oid, 'SELECT'),
-  (SELECT json_agg(json_build_array(attname, atttypid::bigint, to_jsonb(a) ->> 'attgenerated' <> '') ORDER BY attnum)
+  (SELECT json_agg(json_build_array(attname, atttypid::bigint, to_jsonb(a) ->> 'attgenerated' <> '', attnum)
+                   ORDER BY attnum)
    FROM pg_attribute a WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped),
   (SELECT json_agg(json_build_array(
      CASE c.relreplident WHEN 'd' THEN indisprimary WHEN 'i' THEN indisreplident ELSE false END,
@@ -63,6 +64,29 @@ SELECT c.oid::bigint,
       WHERE attrelid = c.oid AND attnum = ANY ((indkey::int2[])[0 : indnkeyatts - 1]))))
    FROM pg_index WHERE indrelid = c.oid AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL)
 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s AND relname = %s
+"""
+# The first oid of what users create.
+_OWN_TYPES = 16_384
+# The enums and composite types that columns consist of, each with its labels: of domains the bases, of arrays and
+# ranges the elements.
+_NAMED_VALUES = """
+WITH RECURSIVE part(number, type) AS (
+  SELECT attnum, atttypid FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
+  UNION
+  SELECT part.number, inside.type FROM part JOIN pg_type t ON t.oid = part.type CROSS JOIN LATERAL (
+    SELECT t.typbasetype AS type WHERE t.typtype = 'd'
+    UNION ALL SELECT t.typelem WHERE t.typcategory = 'A'
+    UNION ALL SELECT rngsubtype FROM pg_range r
+      WHERE rngtypid = t.oid OR (to_jsonb(r) ->> 'rngmultitypid')::oid = t.oid
+    UNION ALL SELECT atttypid FROM pg_attribute
+      WHERE t.typtype = 'c' AND attrelid = t.typrelid AND attnum > 0 AND NOT attisdropped) AS inside
+)
+SELECT part.number, t.oid::bigint, t.typname::text,
+  CASE t.typtype WHEN 'e' THEN (SELECT json_agg(json_build_array(e.oid::bigint, enumlabel) ORDER BY e.oid)
+                                FROM pg_enum e WHERE enumtypid = t.oid)
+  ELSE (SELECT json_build_array(json_build_array(0, string_agg(attnum || ' ' || atttypid, ',' ORDER BY attnum)))
+        FROM pg_attribute WHERE attrelid = t.typrelid AND attnum > 0 AND NOT attisdropped) END
+FROM part JOIN pg_type t ON t.oid = part.type WHERE t.typtype IN ('e', 'c') ORDER BY 1, 2
 """
 # As many messages are looked at before a refresh begins.
 _PROBED = 1_000
@@ -142,6 +166,8 @@ class Server(PostgresConnection):
             return None
         oid, kind, identity, may_select, columns, indexes = row
         found = tuple(DatabaseColumn(*column) for column in columns or ())
+        if any(column.type_id >= _OWN_TYPES for column in found):
+            found = _with_named_values(connection, oid, found)
         unique = tuple(tuple(names) for _, names in indexes or ())
         key = next((tuple(names) for is_identity, names in indexes or () if is_identity), ())
         types = self._types.find(connection, {column.type_id for column in found})
@@ -273,6 +299,16 @@ class Server(PostgresConnection):
             row = connection.execute(_PROBE, given).fetchone()
         assert row is not None
         return bool(row[0] >= _PROBED or row[1] > 0)
+
+
+def _with_named_values(
+    connection: psycopg.Connection[Any], table: int, columns: tuple[DatabaseColumn, ...]
+) -> tuple[DatabaseColumn, ...]:
+    found: dict[int, list[NamedValues]] = {}
+    for number, type_id, name, labels in connection.execute(_NAMED_VALUES, (table,)):
+        each = NamedValues(type_id, name, tuple((oid, label or "") for oid, label in labels or ()))
+        found.setdefault(number, []).append(each)
+    return tuple(replace(column, named_values=tuple(found.get(column.number, ()))) for column in columns)
 
 
 def _storage(connection: psycopg.Connection[Any], table: ReadTable) -> tuple[int, ...]:
