@@ -24,11 +24,15 @@ REVENUE = "city_revenue"
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit of a refresh: its version, and the places in the database's log that its rows are of, by table."""
+    """A commit of a refresh: its version, and the places in the database's log that its rows are of, by table.
+
+    `unread` is an input that it read at a version into which nothing was read yet, and then no place is known.
+    """
 
     table: str
     version: int
     places: Mapping[str, int]
+    unread: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,11 @@ def compare_commits(warehouse: Path, transactions: Sequence[Transaction]) -> Com
     states = {number: rows for number, rows in enumerate(rows_after(transactions)) if number in wanted}
     differences = []
     for commit in commits:
+        if commit.unread is not None:
+            differences.append(
+                f"version {commit.version} of {commit.table} reads {commit.unread} at a version that no refresh made"
+            )
+            continue
         rows = {table: states[numbers[place]][table] for table, place in commit.places.items()}
         expected = revenue(rows) if commit.table == REVENUE else rows[commit.table]
         stored = read_rows(warehouse, commit.table, commit.version)
@@ -71,15 +80,30 @@ def read_commits(warehouse: Path, table: str) -> list[Commit]:
     found = []
     for version, receipt in _receipts(warehouse / table).items():
         if not receipt.get("maintenance"):
-            read = {each: receipt if each == table else _at(logs[each], receipt, each) for each in names}
-            places = {each: _place(_at(logs[FEEDS[each]], read[each], FEEDS[each])) for each in names}
-            found.append(Commit(table, version, places))
+            found.append(_commit(table, version, receipt, names, logs))
     return found
+
+
+def _commit(
+    table: str,
+    version: int,
+    receipt: Mapping[str, Any],
+    names: Sequence[str],
+    logs: Mapping[str, Mapping[int, dict[str, Any]]],
+) -> Commit:
+    places = {}
+    for each in names:
+        read = receipt if each == table else _at(logs[each], receipt, each)
+        fed = None if read is None else _at(logs[FEEDS[each]], read, FEEDS[each])
+        if fed is None:
+            return Commit(table, version, {}, each if read is None else FEEDS[each])
+        places[each] = _place(fed)
+    return Commit(table, version, places)
 
 
 def newest_place(warehouse: Path, table: str) -> int:
     """The place in the database's log that a table of `FEEDS` has come to, 0 before its first commit."""
-    return max((commit.places[table] for commit in read_commits(warehouse, table)), default=0)
+    return max((commit.places.get(table, 0) for commit in read_commits(warehouse, table)), default=0)
 
 
 def read_rows(warehouse: Path, table: str, version: int | None = None) -> list[tuple[Any, Values]]:
@@ -112,9 +136,10 @@ def _receipts(folder: Path) -> dict[int, dict[str, Any]]:
     return found
 
 
-def _at(log: Mapping[int, dict[str, Any]], receipt: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The receipt of an input that was the newest one at the version that was read."""
-    return log[max(version for version in log if version <= receipt["positions"][name]["version"])]
+def _at(log: Mapping[int, dict[str, Any]], receipt: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """The receipt of an input that was the newest one at the version that was read, None where there was none yet."""
+    before = [version for version in log if version <= receipt["positions"][name]["version"]]
+    return log[max(before)] if before else None
 
 
 def _place(receipt: Mapping[str, Any]) -> int:

@@ -211,6 +211,21 @@ def test_a_commit_that_differs_is_named(
     assert compared.differences == (said,)
 
 
+def test_a_commit_over_an_input_that_nothing_was_read_into_is_named(tables: Tables) -> None:
+    # The version that CREATE makes has no receipt.
+    for version in range(2):
+        file = tables.warehouse / "customer" / "_delta_log" / f"{version:020d}.json"
+        file.write_text(file.read_text().replace("userMetadata", "engineInfo"))
+
+    compared = compare_commits(tables.warehouse, ALL)
+
+    assert not compared.equal
+    assert compared.differences == tuple(
+        f"version {version} of city_revenue reads customer at a version that no refresh made"
+        for version in range(2)
+    )
+
+
 def test_a_table_without_a_commit_is_not_equal(tables: Tables) -> None:
     for file in (tables.warehouse / "city_revenue" / "_delta_log").iterdir():
         file.unlink()

@@ -43,7 +43,6 @@ from freshline.plan.project import open_project
 from freshline.report.table_text import duration_text
 
 DECLARATIONS, ADDRESS = "FRESHLINE_DECLARATIONS", "FRESHLINE_DEMO_DATABASE"
-SEED = 7
 KILLS = 10
 ENGINE, SERVER, JVM = "engine", "server", "JVM"
 # Both ends of the wire more often than the JVM between them, and once together.
@@ -94,10 +93,11 @@ def database_environment(settings: Settings) -> Iterator[tuple[Settings, Any, Mo
             server.remove()
 
 
-def run_databases(settings: Settings, as_json: bool) -> int:
+def run_databases(settings: Settings, as_json: bool, seed: int) -> int:
     """Kill engine and server while tables follow the database, then compare every commit; the exit code.
 
-    0 if each commit has the rows of the database, and the newest ones those that the database has at the end.
+    `seed` decides what is written and when parts are killed. 0 if each commit has the rows of the database, and the
+    newest ones those that the database has at the end.
     """
     started = time.monotonic()
     with ExitStack() as held:
@@ -110,7 +110,8 @@ def run_databases(settings: Settings, as_json: bool) -> int:
         progress("starting Postgres")
         settings, server, shop, comparison = held.enter_context(database_environment(settings))
         server.start()
-        writer = shop.ShopWriter(server.connect, SEED)
+        say(f"seed {seed}")
+        writer = shop.ShopWriter(server.connect, seed)
         held.callback(writer.close)
         writer.prepare()
         engine = _Engine(settings, progress)
@@ -121,7 +122,7 @@ def run_databases(settings: Settings, as_json: bool) -> int:
         threads = held.enter_context(ThreadPoolExecutor(1))
         changing = threads.submit(writer.run, over)
         held.callback(over.set)
-        chance = Random(SEED)
+        chance = Random(seed)
         kills: Counter[str] = Counter()
         for number in range(KILLS):
             _require_going_on(changing, chance.uniform(*_PAUSE_SECONDS))
@@ -144,6 +145,7 @@ def run_databases(settings: Settings, as_json: bool) -> int:
     commits = sum(compared.commits.values())
     if as_json:
         answer = {
+            "seed": seed,
             "kills": dict(kills),
             "transactions": transactions,
             "commits": dict(compared.commits),

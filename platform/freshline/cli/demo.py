@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import click
@@ -86,6 +87,12 @@ class Generator(Protocol):
     is_flag=True,
     help="Follow a Postgres that the demo starts, kill -9 it and the engine ten times, and compare every commit.",
 )
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With --databases, repeat the run that printed this number.",
+)
 @project_option
 @json_option
 def command(
@@ -95,6 +102,7 @@ def command(
     port: int | None,
     kafka: bool,
     databases: bool,
+    seed: int | None,
     project: Path | None,
     as_json: bool,
 ) -> int:
@@ -110,6 +118,8 @@ def command(
         raise RequestError("--once makes a fixed amount of events from the beginning: leave out --keep.")
     if databases and (once or keep or kafka or port is not None):
         raise RequestError("--databases has its own tables and no UI: leave out --once, --keep, --kafka and --port.")
+    if seed is not None and not databases:
+        raise RequestError("--seed goes with --databases.")
     if as_json and not (once or databases):
         raise RequestError("--json goes with --once and --databases.")
     settings = open_settings(project, ENVIRONMENT)
@@ -123,7 +133,7 @@ def command(
             if not keep:
                 wipe(settings)
         if databases:
-            return run_databases(settings, as_json)
+            return run_databases(settings, as_json, SystemRandom().randrange(10_000) if seed is None else seed)
         with Progress() as progress:
             if kafka:
                 settings, generator = load_topics(settings, graph, progress, held)
