@@ -33,6 +33,7 @@ FreshlineError                      code, retry_helps, where
 │   │   ├── UndeclaredFieldsError   records have fields that the declaration has not
 │   │   ├── TimeUnitError           numbers stand for times, and nothing says in which unit
 │   │   ├── ChangeOrderError        changes have no common order in their database
+│   │   ├── MessageKeyError         messages have another key than the declared one
 │   │   ├── BrokerError             a broker does not answer
 │   │   ├── TopicError              a topic does not exist, or the brokers refuse it
 │   │   ├── TopicReplacedError      a topic is not the one that was read before
@@ -466,6 +467,23 @@ class ChangeOrderError(SourceError):
             f"the positions of changes have no common order: {about}. Nothing was read. If the topic has the changes "
             "of another database server now, declare a source under a new name that reads it from a new snapshot. If "
             "each key stays in its partition, take 'change.order' = 'source' away.",
+            where=where,
+        )
+
+
+class MessageKeyError(SourceError):
+    """The keys of the messages of a change feed have other members than PRIMARY KEY."""
+
+    code = "MESSAGE_KEY"
+    retry_helps = False
+
+    def __init__(self, *, where: str, about: str) -> None:
+        members = about.partition(";")[0]
+        super().__init__(
+            f"what names a row in the messages is not what was declared: their key is {about}. Nothing was read. The "
+            f"row that an event changes would be another one. Declare PRIMARY KEY ({members}) with a column for each: "
+            "its value comes from the key where the row lacks it. Or let Debezium send the declared key, by "
+            "message.key.columns.",
             where=where,
         )
 

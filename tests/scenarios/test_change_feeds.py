@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from freshline.errors import ChangeOrderError, TimeUnitError
+from freshline.errors import ChangeOrderError, MessageKeyError, TimeUnitError
 from freshline.testing import Crash
 from tests.changes import MARKER, Change, Database, Topic, shuffled
 from tests.delta_log import without_rows
@@ -199,6 +199,37 @@ def test_events_are_looked_for_in_the_log_only_if_they_may_be_there(lab, kafka):
         # The batch was not committed, so its events are new.
         assert counts(update(90, id=1, name="f")) == (2, 0, 0)
     assert counts(update(80, id=1, name="e"), event("t", 70), insert(60, id=1, name="d")) == (0, 3, 0)
+
+
+def test_rows_of_sharded_tables_are_named_by_the_key_of_the_message(lab, kafka):
+    """Debezium's router of sharded tables puts the shard into the key of the message, and nowhere else."""
+    shard = "__dbz__physicalTableIdentifier"
+
+    def sent(record, of, key):
+        return Record(record.value, json.dumps({"id": key, shard: of}).encode())
+
+    records = [
+        sent(insert(10, id=1, name="a"), "s1", 1), sent(insert(11, id=1, name="b"), "s2", 1),
+        sent(insert(12, id=2, name="c"), "s2", 2), sent(delete(13, 1), "s1", 1), Record(None, b"{}"),
+        sent(update(14, id=2, name="d" * 400), "s2", 2), sent(update(15, id=2, name="e", bio=MARKER), "s2", 2),
+    ]  # fmt: skip
+    topic = feed(lab, kafka, name="narrow")
+    kafka.send(topic, records)
+    outcome = lab.refresh("narrow")
+    assert isinstance(outcome.error, MessageKeyError), outcome.error
+    assert f"their key is id, {shard}; PRIMARY KEY is id" in outcome.error.message
+    assert not outcome.error.retry_helps
+    lab.kafka(
+        "feed", f"{COLUMNS}, {shard} STRING", servers=kafka.servers, topic=topic, primary_key=("id", shard),
+        format="debezium-json", max_record_bytes="500",
+    )  # fmt: skip
+    follow(lab, f"SELECT id, {shard} AS shard, name FROM feed", key="id, shard")
+    assert lab.refresh("customer").error is None
+    assert by_id(lab) == [
+        {"id": 1, "shard": "s2", "name": "b"}, {"id": 2, "shard": "s2", "name": "c"},
+    ]  # fmt: skip
+    # What is too large is of the row that the key names as well.
+    assert sorted(row["error"] for row in lab.quarantine("feed")) == ["TOO_LARGE", "VALUE_UNKNOWN"]
 
 
 # -- tables that follow the changes

@@ -535,6 +535,30 @@ def test_events_of_debezium_in_avro_give_the_rows_that_those_in_json_give(lab, k
     ]  # fmt: skip
 
 
+def test_the_key_of_a_message_in_avro_names_the_row_of_an_event(lab, kafka, registry):
+    topic, key = kafka.new(), avro_record(id="int", shard="string")
+    lab.kafka(
+        "s", "id INT, shard STRING, name STRING", servers=kafka.servers, topic=topic, primary_key=("id", "shard"),
+        format="debezium-avro", **{"registry.url": registry.url},
+    )  # fmt: skip
+    lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (id, shard)) {BY_CHANGE} AS SELECT id, shard, name FROM s")
+    values, keys = registry.register(ENVELOPE), registry.register(key, "k")
+
+    def record(op, lsn, shard, name):
+        row = {"id": 1, "name": name, "amount": None}
+        image = {"before": row if op == "d" else None, "after": None if op == "d" else row}
+        value = {**image, "op": op, "source": {"connector": "postgresql", "lsn": lsn, "txId": 7}}
+        return Record(framed(values, encoded(ENVELOPE, value)), framed(keys, encoded(key, {"id": 1, "shard": shard})))
+
+    kafka.send(topic, [record("c", 1, "a", "x"), record("c", 2, "b", "y"), record("d", 3, "a", "x")])
+    assert lab.refresh("t").error is None
+    assert lab.rows("t") == [{"id": 1, "shard": "b", "name": "y"}]
+    # A key of another converter may begin as one of Avro does.
+    kafka.send(topic, [Record(record("c", 4, "a", "x").value, b"\0\0\0\0\x63k")])
+    assert lab.refresh("t").error is None
+    assert [row["error"] for row in lab.quarantine("s")] == ["NULL_KEY"]
+
+
 # -- what takes longer
 
 

@@ -529,3 +529,58 @@ def test_random_bytes_are_an_event_or_have_a_code(cases):
             codes.add(str(rejected))
 
     assert codes <= {"NOT_ENVELOPE", "NOT_UTF8", "VALUE_CHANGED(id)"}
+
+
+# -- the key of the message
+
+SHARD = (("id", IntegerType()), ("shard", StringType()), ("v", StringType()))
+
+
+def with_key(value, key, *columns, keys=("id", "shard")):
+    return reader(*(columns or SHARD), keys=keys).read(encoded(value), encoded(key))
+
+
+@pytest.mark.parametrize("op", ["c", "u", "d", "r"])
+def test_a_column_of_the_key_that_the_row_lacks_is_that_of_the_message(op):
+    row = {"id": 5, "v": "a"}
+    value = envelope(op, None if op == "d" else row, row if op in "ud" else None)
+    schema = {"type": "struct", "fields": [{"field": "id", "type": "int32"}, {"field": "shard", "type": "string"}]}
+    for key in ({"id": 5, "shard": "s1"}, {"schema": schema, "payload": {"id": 5, "shard": "s1"}}):
+        assert with_key(value, key).values == (5, "s1", None if op == "d" else "a")
+    flattened = {**row, "__deleted": "true" if op == "d" else "false"}
+    assert with_key(flattened, {"id": 5, "shard": "s1"}).values[:2] == (5, "s1")
+
+
+@pytest.mark.parametrize("key", [{"id": 5}, {"id": 5, "shard": "s", "more": 1}, {"other": 5}])
+def test_a_key_with_other_members_than_the_declared_one_stops_the_reading(key):
+    with pytest.raises(Rejected, match="MESSAGE_KEY") as raised:
+        with_key(envelope("c", {"id": 5, "shard": "s", "v": "a"}), key)
+    assert str(raised.value) == f"MESSAGE_KEY({', '.join(key)}; PRIMARY KEY is id, shard)"
+
+
+@pytest.mark.parametrize("key", [b"5", b"Struct{id=5}", b"\xff", b"[5]", b"{}", b'"5"', b"[" * 100_000, b"null"])
+def test_a_key_that_is_no_object_says_nothing(key):
+    assert with_key(envelope("c", {"id": 5, "shard": "s", "v": "a"}), key).values == (5, "s", "a")
+
+
+def test_what_is_no_event_does_not_ask_for_its_key():
+    with pytest.raises(Rejected, match="NOT_ENVELOPE"):
+        with_key({"heartbeat": 1}, {"serverName": "x"})
+    assert with_key(envelope("t"), {"other": 5}).op == "t"
+    with pytest.raises(Rejected, match="TOMBSTONE"):
+        with_key(b"null", {"other": 5})
+
+
+def test_a_rejected_record_is_of_the_row_that_its_key_or_its_image_names():
+    def known(value, key=None):
+        with pytest.raises(Rejected) as raised:
+            reader(("id", IntegerType()), ("v", IntegerType())).read(encoded(value), key)
+        found = raised.value.known
+        return None if found is None else (found.values, found.op, found.position is not None)
+
+    assert known(envelope("u", {"id": 5, "v": 2**40})) == ((5, None), "u", True)
+    assert known(envelope("u", {"id": 2**40, "v": 1})) == ((None, None), "u", True)
+    assert known(envelope("u", {"id": 2**40, "v": 1}), b'{"id": 5}') == ((None, None), "u", True)
+    assert known(b"\xff", b'{"id": 5}') == ((5, None), None, False)
+    assert known({"after": 1}, b'{"id": "5"}') == ((None, None), None, False)
+    assert known(b"\xff", b"5") is None

@@ -10,7 +10,7 @@ from freshline.declare.change import CHANGE_METADATA
 from freshline.declare.connector import Metadata
 from freshline.declare.format import Decoded, Format
 from freshline.declare.options import Kind, Option
-from freshline.errors import ChangeOrderError, FreshlineError, TimeUnitError
+from freshline.errors import ChangeOrderError, FreshlineError, MessageKeyError, TimeUnitError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,6 +73,7 @@ class DebeziumJson(Format):
     stopping: ClassVar[Mapping[str, Callable[..., FreshlineError]]] = {
         "TIME_UNIT": TimeUnitError,
         "CHANGE_ORDER": ChangeOrderError,
+        "MESSAGE_KEY": MessageKeyError,
     }
     metadata: ClassVar[Mapping[str, Metadata]] = CHANGE_METADATA
     is_change_feed: ClassVar[bool] = True

@@ -20,7 +20,7 @@ from freshline.sources.formats.debezium import (
     DebeziumJson,
     order_meaning,
 )
-from freshline.sources.formats.registry import REGISTRY_OPTIONS, SCHEMA_METADATA, Registry
+from freshline.sources.formats.registry import QUARANTINE, REGISTRY_OPTIONS, SCHEMA_METADATA, Registry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,10 +79,15 @@ class DebeziumAvro(Format):
         return False
 
     def prepare(self, records: Sequence[DataFrame], spec: SourceSpec, host: Any) -> Format:
+        from freshline.sources.formats.debezium_rows import keys_of_messages
         from freshline.sources.formats.framed_rows import find_schemas
 
         assert self.registry is not None
-        return replace(self, schemas=find_schemas(records, self.registry, spec, host))
+        schemas = find_schemas(records, self.registry, spec, host)
+        # Keys may be of another converter, whose bytes name no schema.
+        of_keys = replace(self.registry, unknown_id=QUARANTINE)
+        keys = find_schemas(keys_of_messages(records, spec), of_keys, spec, host)
+        return replace(self, schemas={**keys, **schemas})
 
     def undeclared(self, spec: SourceSpec) -> Mapping[str, str]:
         from freshline.sources.formats.debezium_rows import undeclared_columns

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType, TimestampType
 
 from freshline.declare.change import CHANGED_AT, OP, POSITION, TRANSACTION, UNSENT
-from freshline.declare.format import PARSED, Decoded
+from freshline.declare.format import PARSED, VALUE, Decoded
 from freshline.declare.spec import SourceSpec
 from freshline.sources.formats import envelope as envelope_module
 from freshline.sources.formats import envelope_avro as envelope_avro_module
@@ -52,7 +53,7 @@ def decode_debezium(records: DataFrame, spec: SourceSpec, declared: DebeziumJson
     reading = _reading(spec, declared.time_unit, declared.decimals, declared.unavailable)
     made, dropped, tombstone, nothing = _made(spec, _FACTS), DROPPED, TOMBSTONE, _NOTHING
 
-    def begin() -> Callable[[list[bytes | None]], list[pa.Array]]:
+    def begin() -> Callable[..., list[pa.Array]]:
         reader = EnvelopeReader(reading)
         names = tuple(name for name, _ in reading.columns)
 
@@ -60,23 +61,23 @@ def decode_debezium(records: DataFrame, spec: SourceSpec, declared: DebeziumJson
             values = dict(zip(names, event.values, strict=True))
             return (values, event.op, event.position, event.changed_at, event.transaction, list(event.unsent))
 
-        def row(record: bytes | None) -> tuple[Any, ...]:
+        def row(record: bytes | None, key: bytes | None) -> tuple[Any, ...]:
             if record is None:
                 return (*nothing, dropped)
             try:
-                return (*facts_of(reader.read(record)), None)
+                return (*facts_of(reader.read(record, key)), None)
             except Rejected as rejected:
                 code = str(rejected)
                 known = nothing if rejected.known is None else facts_of(rejected.known)
                 return (*known, dropped if code == tombstone else code)
 
-        def read(records: list[bytes | None]) -> list[pa.Array]:
-            columns = zip(*map(row, records), strict=True)
+        def read(records: list[bytes | None], keys: list[bytes | None] | None = None) -> list[pa.Array]:
+            columns = zip(*map(row, records, keys or [None] * len(records)), strict=True)
             return [pa.array(values, type=field.type) for values, field in zip(columns, made, strict=True)]
 
         return read
 
-    return decode_in_tasks(records, spec, _FACTS, begin, (envelope_module,))
+    return decode_in_tasks(records, spec, _FACTS, begin, (envelope_module,), message_key_of(records, spec))
 
 
 def decode_debezium_avro(records: DataFrame, spec: SourceSpec, declared: DebeziumAvro) -> Decoded:
@@ -87,32 +88,44 @@ def decode_debezium_avro(records: DataFrame, spec: SourceSpec, declared: Debeziu
     made, nothing = _made(spec, facts), _NOTHING
     names = tuple(name for name, _ in reading.columns)
 
-    def begin() -> Callable[[list[bytes | None]], list[pa.Array]]:
+    def begin() -> Callable[..., list[pa.Array]]:
         reader = AvroEnvelopes(EnvelopeReader(reading), schemas)
 
         def facts_of(event: Event) -> tuple[Any, ...]:
             values = dict(zip(names, event.values, strict=True))
             return (values, event.op, event.position, event.changed_at, event.transaction, list(event.unsent))
 
-        def row(record: bytes | None) -> tuple[Any, ...]:
+        def row(record: bytes | None, key: bytes | None) -> tuple[Any, ...]:
             if record is None:
                 return (*nothing, None, None)
             # One that is too large is read too: its key is that of a value which is not known from then on.
             schema_id = schema_id_of(record)
             try:
-                return (*facts_of(reader.read(record)), schema_id, None)
+                return (*facts_of(reader.read(record, key)), schema_id, None)
             except Rejected as rejected:
                 known = nothing if rejected.known is None else facts_of(rejected.known)
                 return (*known, schema_id, str(rejected))
 
-        def read(records: list[bytes | None]) -> list[pa.Array]:
-            columns = zip(*map(row, records), strict=True)
+        def read(records: list[bytes | None], keys: list[bytes | None] | None = None) -> list[pa.Array]:
+            columns = zip(*map(row, records, keys or [None] * len(records)), strict=True)
             return [pa.array(values, type=field.type) for values, field in zip(columns, made, strict=True)]
 
         return read
 
     modules = (*AVRO_MODULES, envelope_module, envelope_avro_module)
-    return decode_in_tasks(records, spec, facts, begin, modules)
+    return decode_in_tasks(records, spec, facts, begin, modules, message_key_of(records, spec))
+
+
+def message_key_of(records: DataFrame, spec: SourceSpec) -> str | None:
+    """The column with the keys of messages, which name rows; None where there are none, or they have their format."""
+    column = None if spec.key is not None else spec.connection.record_key
+    return column if column in records.columns else None
+
+
+def keys_of_messages(records: Sequence[DataFrame], spec: SourceSpec) -> list[DataFrame]:
+    """The keys of messages as records, where there are some."""
+    columns = [(rows, message_key_of(rows, spec)) for rows in records]
+    return [rows.select(F.col(column).alias(VALUE)) for rows, column in columns if column is not None]
 
 
 def undeclared_columns(schemas: Schemas, spec: SourceSpec) -> dict[str, str]:

@@ -14,7 +14,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -42,6 +42,10 @@ from pyspark.sql.types import (
 NOT_ENVELOPE, NOT_UTF8, TIME_UNIT, VALUE_CHANGED = "NOT_ENVELOPE", "NOT_UTF8", "TIME_UNIT", "VALUE_CHANGED"
 # A record that says nothing: left out, and no poison.
 TOMBSTONE = "TOMBSTONE"
+# The message's key has other members than PRIMARY KEY: what names a row is not what was declared.
+MESSAGE_KEY = "MESSAGE_KEY"
+# So many bytes of a key may be one; what is larger is not read.
+_MOST_KEY_BYTES = 1 << 20
 
 _MICROSECONDS = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
 TIME_UNITS = tuple(_MICROSECONDS)
@@ -125,18 +129,31 @@ class Event:
     """One change of one row.
 
     `values` are those of the declared columns: of the new image, of the key alone for a delete, none for a TRUNCATE
-    (`op` is `t`). Times are in
+    (`op` is `t`, and None for a record of which nothing is known but its key). Times are in
     microseconds since 1970, dates in days. `position` names the place in the log of the database, None where that is
     unknown; those of Postgres, MySQL, MariaDB and SQL Server are in order as texts. `changed_at` is in microseconds
     too. `unsent` are the columns whose values were not sent.
     """
 
     values: tuple[Any, ...]
-    op: str
+    op: str | None
     position: str | None = None
     changed_at: int | None = None
     transaction: str | None = None
     unsent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MessageKey:
+    """The members of a message's key, with the values of JSON, and their schemas, which may be empty."""
+
+    values: Mapping[str, Any]
+    fields: Mapping[str, Schema]
+
+
+def message_key(payload: Any, schema: Schema) -> MessageKey | None:
+    """The key that a payload is; None for one without members."""
+    return MessageKey(payload, _fields(schema)) if isinstance(payload, dict) and payload else None
 
 
 @dataclass(frozen=True)
@@ -161,31 +178,65 @@ class EnvelopeReader:
         )
         object.__setattr__(self, "_decoder", decoder)
 
-    def read(self, record: bytes) -> Event:
-        """The event that a record is. Raises Rejected, with TOMBSTONE for a record that says nothing."""
+    def read(self, record: bytes, key: bytes | None = None) -> Event:
+        """The event that a record is, with the key of its message, None for none.
+
+        Raises Rejected, with TOMBSTONE for a record that says nothing.
+        """
+        named = None if key is None else self._message_key(key)
         try:
-            return self.event(*_unwrapped(_parsed(record, self._decoder)))
+            return self.event(*_unwrapped(_parsed(record, self._decoder)), named)
         except RecursionError:
             # A text that is as deep as this is none of Debezium's.
-            raise Rejected(NOT_ENVELOPE) from None
+            raise Rejected(NOT_ENVELOPE, self.known_by(named)) from None
+        except Rejected as rejected:
+            if rejected.known is None and str(rejected) != TOMBSTONE:
+                raise Rejected(str(rejected), self.known_by(named)) from None
+            raise
 
-    def event(self, payload: Any, schema: Schema) -> Event:
+    def _message_key(self, key: bytes) -> MessageKey | None:
+        """The key of a message; None for one that is no JSON object, as other converters write them."""
+        if len(key) > _MOST_KEY_BYTES:
+            return None
+        try:
+            return message_key(*_unwrapped(_parsed(key, self._decoder)))
+        except (Rejected, RecursionError):
+            return None
+
+    def known_by(self, named: MessageKey | None) -> Event | None:
+        """What is known of a record that cannot be read: the row that its key names."""
+        if named is None:
+            return None
+        return Event(self._key(_Found("", {}, None, {}, {}, {}), named), None)
+
+    def event(self, payload: Any, schema: Schema, named: MessageKey | None = None) -> Event:
         """The event that a payload is, which has the values of JSON, numbers as Number; raises Rejected as `read`.
 
-        `schema` is that of Kafka Connect, and may be empty.
+        `schema` is that of Kafka Connect, and may be empty. `named` is the key of the message, which has the values
+        of columns of PRIMARY KEY that the payload lacks, and no others than these.
         """
         if payload is None:
             raise Rejected(TOMBSTONE)
         if not isinstance(payload, dict):
             raise Rejected(NOT_ENVELOPE)
         found = _flattened(payload, schema) if _DELETED in payload else _enveloped(payload, schema)
+        if named is not None and found.op != "t":
+            lacks = [name for name in self.reading.keys if name not in found.image and name in named.values]
+            if lacks:
+                image = {**found.image, **{name: named.values[name] for name in lacks}}
+                fields = {**found.fields, **{name: named.fields.get(name, {}) for name in lacks}}
+                before = None if found.before is None else {**found.before, **{name: image[name] for name in lacks}}
+                found = replace(found, image=image, fields=fields, before=before)
         may_lack = found.op in ("c", "u")
         try:
             values, unsent = self._values(found.image, found.fields, only_key=found.op == "d", may_lack=may_lack)
             if found.op == "u" and found.before is not None:
                 self._check_key(found.before, found.fields, values)
         except Rejected as rejected:
-            raise Rejected(str(rejected), self._event(found, self._key(found), ())) from None
+            raise Rejected(str(rejected), self._event(found, self._key(found, named), ())) from None
+        if named is not None and found.op != "t" and named.values.keys() != set(self.reading.keys):
+            members = ", ".join(named.values)
+            raise Rejected(f"{MESSAGE_KEY}({members}; PRIMARY KEY is {', '.join(self.reading.keys)})")
         return self._event(found, values, unsent)
 
     def _event(self, found: _Found, values: tuple[Any, ...], unsent: tuple[str, ...]) -> Event:
@@ -194,13 +245,16 @@ class EnvelopeReader:
             values, found.op, _position(source), _changed_at(source, beside), _transaction(source, beside), unsent
         )
 
-    def _key(self, found: _Found) -> tuple[Any, ...]:
+    def _key(self, found: _Found, named: MessageKey | None) -> tuple[Any, ...]:
         """The values of the key alone, as far as they can be read, of a record that is rejected."""
         values = []
         for name, read in self._readers:
             value = found.image.get(name) if name in self.reading.keys else None
+            schema = found.fields.get(name, {})
+            if value is None and named is not None and name in self.reading.keys:
+                value, schema = named.values.get(name), named.fields.get(name, {})
             try:
-                values.append(None if value is None else _value(name, read, value, found.fields.get(name, {})))
+                values.append(None if value is None else _value(name, read, value, schema))
             except Rejected:
                 values.append(None)
         return tuple(values)

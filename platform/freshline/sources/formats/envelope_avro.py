@@ -19,7 +19,7 @@ from fastavro.read import SchemaResolutionError
 from freshline.sources.formats.avro_schema import NoSchema, Record, kind_of, resolve
 from freshline.sources.formats.avro_topics import UNKNOWN_SCHEMA, FramedSchema, read_framed_schema
 from freshline.sources.formats.avro_values import NO_RECORD, NOT_AVRO, decoder_of
-from freshline.sources.formats.envelope import EnvelopeReader, Event, Number, Rejected
+from freshline.sources.formats.envelope import EnvelopeReader, Event, MessageKey, Number, Rejected, message_key
 from freshline.sources.formats.framing import FRAME_BYTES, schema_id_of
 
 # What a logical type is called by Kafka Connect and Debezium, where the schema does not name it itself.
@@ -45,8 +45,26 @@ class AvroEnvelopes:
     schemas: Mapping[int, FramedSchema | None]
     _known: dict[int, _Schema | None] = field(default_factory=dict)
 
-    def read(self, record: bytes) -> Event:
-        """The event that a record is. Raises Rejected."""
+    def read(self, record: bytes, key: bytes | None = None) -> Event:
+        """The event that a record is, with the key of its message, None for none. Raises Rejected."""
+        named = None if key is None else self._message_key(key)
+        try:
+            schema = self._schema(record)
+            return self.reader.event(schema.payload(record), schema.inline, named)
+        except Rejected as rejected:
+            if rejected.known is None:
+                raise Rejected(str(rejected), self.reader.known_by(named)) from None
+            raise
+
+    def _message_key(self, key: bytes) -> MessageKey | None:
+        """The key of a message; None for one that names no schema, as other converters write them."""
+        try:
+            schema = self._schema(key)
+            return message_key(schema.payload(key), schema.inline)
+        except Rejected:
+            return None
+
+    def _schema(self, record: bytes) -> _Schema:
         schema_id = schema_id_of(record)
         if schema_id is None:
             raise Rejected(NOT_AVRO)
@@ -57,7 +75,7 @@ class AvroEnvelopes:
         schema = self._known[schema_id]
         if schema is None:
             raise Rejected(NOT_AVRO)
-        return self.reader.event(schema.payload(record), schema.inline)
+        return schema
 
 
 class _Schema:

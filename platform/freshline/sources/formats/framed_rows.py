@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -191,13 +191,15 @@ def decode_in_tasks(
     records: DataFrame,
     spec: SourceSpec,
     facts: Sequence[StructField],
-    begin: Callable[[], Callable[[list[bytes | None]], list[pa.Array]]],
+    begin: Callable[[], Callable[..., list[pa.Array]]],
     modules: Sequence[ModuleType],
+    key: str | None = None,
 ) -> Decoded:
     """Records decoded by Python in the processes of Spark, in parts of bounded size.
 
     `begin` is called once in each task, and gives what makes arrays of the bytes of records: PARSED, `facts`, and the
-    code of quarantine of each. `modules` are those that it needs.
+    code of quarantine of each. `modules` are those that it needs. With `key`, the column of the keys of messages, it is
+    given these too.
     """
     if "PYSPARK_PYTHON" not in os.environ:
         # Spark would take the first `python3` of the path, which may lack pyarrow.
@@ -207,29 +209,41 @@ def decode_in_tasks(
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     # Only the bytes are sent. Where lists are sent too, Spark computes the size of a batch at each record, in a time
     # that grows with the NULLs among them. And what may differ each time is not computed once for each mention of it.
-    decode = arrow_udf(_in_parts(begin, to_arrow_schema(made, timezone="UTC")), made).asNondeterministic()  # type: ignore[call-overload]  # by its hints
+    read = _in_parts(begin, to_arrow_schema(made, timezone="UTC"))
+    decode = arrow_udf(read if key is None else _with_keys(read), made).asNondeterministic()  # type: ignore[call-overload]  # by its hints
     # Arrow has texts of UTF-8 only, and a record may be anything.
-    rows = records.select("*", decode(F.col(VALUE).cast("binary")).alias(_MADE))
+    bytes_of = [F.col(name).cast("binary") for name in (VALUE, *(() if key is None else (key,)))]
+    rows = records.select("*", decode(*bytes_of).alias(_MADE))
     found = [F.col(f"{_MADE}.{field.name}").alias(field.name) for field in made.fields]
     return Decoded(rows.select(*[F.col(quoted(name)) for name in records.columns], *found), F.col(BROKEN))
 
 
+def _with_keys(
+    read: Callable[[Iterator[Any]], Iterator[pa.Array]],
+) -> Callable[[Iterator[tuple[pa.Array, pa.Array]]], Iterator[pa.Array]]:
+    def read_both(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
+        return read(batches)
+
+    return read_both
+
+
 def _in_parts(
-    begin: Callable[[], Callable[[list[bytes | None]], list[pa.Array]]], made: pa.Schema
-) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
+    begin: Callable[[], Callable[..., list[pa.Array]]], made: pa.Schema
+) -> Callable[[Iterator[Any]], Iterator[pa.Array]]:
     most_rows, most_bytes = _MOST_ROWS, _ROWS_BYTES
 
     def read(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         decode = begin()
-        for records in batches:
+        for batch in batches:
+            records, *others = batch if isinstance(batch, tuple) else (batch,)
             sizes = pc.fill_null(pc.binary_length(records), 0).to_numpy()
             start = 0
             while start < len(records):
                 grown = sizes[start : start + most_rows].cumsum()
                 # The record with which the bound is reached is the last one.
                 end = start + min(len(grown), int(grown.searchsorted(most_bytes)) + 1)
-                values = records[start:end].to_pylist()
-                arrays = [array.cast(field.type) for array, field in zip(decode(values), made, strict=True)]
+                values = [each[start:end].to_pylist() for each in (records, *others)]
+                arrays = [array.cast(field.type) for array, field in zip(decode(*values), made, strict=True)]
                 yield pa.StructArray.from_arrays(arrays, fields=list(made))
                 start = end
 
