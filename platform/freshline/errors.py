@@ -64,6 +64,7 @@ FreshlineError                      code, retry_helps, where
 │   ├── IncrementalError            `incremental = strict`, and only a full refresh is possible
 │   ├── HistoryRequiredError        a full refresh would lose rows that `requires-history` protects
 │   └── StorageError                the disk is full or read-only
+├── ExtensionFailedError            a class of another package raised, or does not keep what its seam asks
 ├── IngestError                     a post of events is refused, and nothing of it is stored
 │   └── IngestBusyError             a post of events cannot be taken now
 ├── DeliveryError                   a channel did not accept an alert
@@ -701,6 +702,23 @@ class StorageError(RefreshError):
 
     code = "STORAGE"
     retry_helps = True
+
+
+class ExtensionFailedError(FreshlineError):
+    """A connector, format, merge or strategy of another package raised an exception, or gave what it may not give.
+
+    `package` is the name and version of the package, `method` the class and the method.
+    """
+
+    code = "EXTENSION_FAILED"
+
+    def __init__(self, package: str, method: str, sentence: str, *, where: str | None = None) -> None:
+        self.package = package
+        self.method = method
+        self.sentence = sentence
+        super().__init__(
+            f"{method} of {package} {sentence}. Correct the package, or install another version of it.", where=where
+        )
 
 
 class IngestError(FreshlineError):

@@ -35,6 +35,8 @@ from freshline.refresh.inputs import Pinned
 class NotIncremental(Exception):
     """A step found only from the rows that everything is to be computed, with the reason; nothing is written yet."""
 
+    is_expected_of_extensions = True
+
     def __init__(self, reason: Reason) -> None:
         super().__init__(str(reason))
         self.reason = reason

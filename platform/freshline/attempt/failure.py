@@ -5,17 +5,21 @@ from __future__ import annotations
 import errno
 import json
 import re
+from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from freshline.declare.as_of_joins import DUPLICATE
+from freshline.declare.extension import broken, is_file_of, is_own, where_of
 from freshline.declare.query import PythonQuery, SqlQuery
-from freshline.declare.spec import Spec, TableSpec
+from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import (
     AsOfDuplicateError,
     CancelledError,
     EngineError,
+    ExtensionFailedError,
     ForbiddenQueryError,
     ForbiddenStatementError,
     FreshlineError,
@@ -34,6 +38,7 @@ from freshline.errors import (
 )
 from freshline.keyed.batches import PROCESS_ERROR
 from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.fold import REPEATED
 from freshline.refresh.matching import MATCH_ERROR
 from freshline.refresh.predicting import PREDICT_ERROR
 
@@ -65,6 +70,9 @@ PROCESSED = re.compile(rf"ProcessFailed: {PROCESS_ERROR}(\{{.*\}})")
 WORKER_ENDED = "Python worker exited unexpectedly"
 # What the function behind ml_predict says.
 PREDICTED = re.compile(rf"PredictError: {PREDICT_ERROR} (.*)")
+# A frame of a traceback of Python: file, line and function. Behind it the exception begins a line.
+FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
+RAISED = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Iteration)\b.*)$", re.MULTILINE)
 # All that py4j says of a call during which the JVM was killed.
 NO_ANSWER = re.compile(r"An error occurred while calling \S+\s*")
 
@@ -74,14 +82,14 @@ def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> Fresh
     if isinstance(error, ForbiddenQueryError) and error.where is None:
         return ForbiddenQueryError(error.message, where=_place(spec, ""))
     if isinstance(error, FreshlineError):
-        return error
+        return _of_extension(error, spec, cancellation) if isinstance(error, ExtensionFailedError) else error
     if cancellation.cancelled:
         return CancelledError("the request was cancelled; nothing of it was committed", where=str(spec.name))
     text = str(error)
     where = str(spec.name)
     if isinstance(error, PySparkException | Py4JError):
         # First: what they quote of the rows may look like anything else.
-        told = _two_versions(spec, text) or _pattern(spec, text) or _process(spec, text) or _model(spec, text)
+        told = _told(spec, text)
         if told is not None:
             return told
     if _spark_has_ended(error):
@@ -101,6 +109,63 @@ def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> Fresh
     return RefreshError(f"{type(error).__name__}: {_sentence(text)}", where=where)
 
 
+def _of_extension(error: ExtensionFailedError, spec: Spec, cancellation: Cancellation) -> FreshlineError:
+    """The error of an extension, unless it says no more than that the refresh was cancelled, or the disk is full."""
+    cause = error.__cause__
+    if cancellation.cancelled:
+        return CancelledError("the request was cancelled; nothing of it was committed", where=str(spec.name))
+    if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        return translate(cause, spec, cancellation)
+    if error.where is not None:
+        return error
+    placed = ExtensionFailedError(error.package, error.method, error.sentence, where=where_of(spec))
+    placed.__cause__ = cause
+    return placed
+
+
+def _in_task(spec: Spec, text: str) -> ExtensionFailedError | None:
+    """The error for a function of another package that raised in a task of Spark, which sends its traceback as text."""
+    frames = FRAME.findall(text)
+    for kind in extensions_of(spec) if frames else ():
+        own = [(file, line, name) for file, line, name in frames if is_file_of(file, kind)]
+        if own:
+            file, line, name = own[-1]
+            raised = RAISED.findall(text[text.rindex(f'"{file}", line {line}') :])
+            said = raised[0] if raised else "an exception"
+            return broken(kind, name, f"raised {said} ({Path(file).name}:{line}) in a task of Spark", spec)
+    return None
+
+
+def _repeated_key(spec: Spec | None, text: str) -> ExtensionFailedError | None:
+    """The error for a merge of another package that gives two rows for a key."""
+    found = text.find(f"{REPEATED} ")
+    if found < 0:
+        return None
+    try:
+        told, end = json.JSONDecoder().raw_decode(text[found + len(REPEATED) + 1 :])
+        key, end = json.JSONDecoder().raw_decode(text[found + len(REPEATED) + 1 + end + 1 :])
+    except ValueError:
+        return None
+    shown = ", ".join(f"{name} = {value!r}" for name, value in key.items())
+    several = "no row that has a key" if None in key.values() else "more than one row"
+    return ExtensionFailedError(
+        told["package"],
+        told["method"],
+        f"gives {several} for the key {shown}",
+        where=told["where"] if spec is None else where_of(spec),
+    )
+
+
+def extensions_of(spec: Spec) -> tuple[type[Any], ...]:
+    """The classes of other packages that a table or source is declared with."""
+    used: list[object] = []
+    if isinstance(spec, SourceSpec):
+        used = [spec.connection, *(each for each in (spec.format, spec.key and spec.key.format) if each is not None)]
+    elif spec.merge is not None:
+        used = [spec.merge]
+    return tuple(type(each) for each in used if not is_own(type(each)))
+
+
 def _failed_query(error: PySparkException | Py4JError, spec: Spec, text: str) -> FreshlineError:
     """The error for a query that Spark began to run."""
     if isinstance(error, PySparkException):
@@ -109,6 +174,15 @@ def _failed_query(error: PySparkException | Py4JError, spec: Spec, text: str) ->
     if causes:
         return QueryError(f"the query failed while it ran: {causes[-1]}", where=_place(spec, text))
     return RefreshError(f"Spark failed: {_sentence(text)}", where=str(spec.name))
+
+
+def _told(spec: Spec, text: str) -> FreshlineError | None:
+    """The error for what functions of freshline, or of other packages, say of the rows; None where none says anything.
+
+    Those of freshline come first: they run functions of others.
+    """
+    found = (each(spec, text) for each in (_two_versions, _pattern, _process, _model, _repeated_key, _in_task))
+    return next((each for each in found if each is not None), None)
 
 
 def _two_versions(spec: Spec, text: str) -> AsOfDuplicateError | None:
@@ -195,6 +269,9 @@ def translate_statement(error: Exception) -> FreshlineError:
             "needs more memory than the setting driver-memory gives."
         )
     text = str(error)
+    repeated = _repeated_key(None, text)
+    if repeated is not None:
+        return repeated
     if isinstance(error, AnalysisException | ParseException):
         return RequestError(f"Spark refuses the statement: {_sentence(text)}")
     causes = CAUSE.findall(text)

@@ -24,11 +24,12 @@ from freshline.commit.delta_log import newest_epoch
 from freshline.commit.models import keep_model
 from freshline.commit.refresh_log import RefreshLog
 from freshline.commit.warehouse import Warehouse
+from freshline.declare.extension import broken
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec, TableSpec
-from freshline.errors import SourceError
+from freshline.errors import FreshlineError, SourceError
 from freshline.plan.definition import definition_of
 from freshline.plan.models import models_of
 from freshline.refresh.cancellation import Cancellation
@@ -186,8 +187,10 @@ class Runtime:
             if reader is not None and reader.spec == spec:
                 return reader
             if reader is not None:
-                reader.close()
+                _close(reader)
             made: Reader[Any, Any] = spec.connection.open(spec, self)
+            if not isinstance(made, Reader):
+                raise broken(type(spec.connection), "open", f"gives {made!r}, which is no Reader", spec)
             self._readers[spec.name] = made
             return made
 
@@ -196,7 +199,7 @@ class Runtime:
         with self._readers_guard:
             reader = self._readers.pop(name, None)
         if reader is not None:
-            reader.close()
+            _close(reader)
 
     def close_readers(self) -> None:
         """Let go of the connections of all sources."""
@@ -204,7 +207,7 @@ class Runtime:
             readers = list(self._readers.values())
             self._readers.clear()
         for reader in readers:
-            reader.close()
+            _close(reader)
 
     def lock(self, name: TableName) -> threading.Lock:
         """The lock of one table: one refresh at a time."""
@@ -258,6 +261,14 @@ class Runtime:
         finally:
             for key in ("spark.jobGroup.id", "spark.job.description", "spark.scheduler.pool"):
                 context.setLocalProperty(key, None)  # type: ignore[arg-type]
+
+
+def _close(reader: Reader[Any, Any]) -> None:
+    """Close a reader. One that fails at it is forgotten all the same: others are closed, and a new one is made."""
+    try:
+        reader.close()
+    except FreshlineError as error:
+        LOG.warning("the reader of %s is not closed: %s", reader.where, error)
 
 
 def open_runtime(

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from freshline.declare.extension import Extension, calling
 from freshline.declare.location import Location
 from freshline.declare.options import Option, Options
 from freshline.declare.rules import declaration_error
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 
 
-class Position(ABC):
+class Position(Extension, ABC):
     """How far a table has read one of its inputs.
 
     A connector has a class of its own, a frozen value. Its JSON form stands in receipts, with `kind`, the name of the
@@ -148,7 +149,7 @@ class Place:
         )
 
 
-class Connector(ABC):
+class Connector(Extension, ABC):
     """A kind of system outside; subclasses are frozen dataclasses, whose fields are what one declaration says.
 
     `title` is the name in sentences (`a source of Kafka`). `options` are those of this connector alone. `has_lines`
@@ -183,7 +184,8 @@ class Connector(ABC):
 
         By default each option is read by its own kind, and given to the field of its name.
         """
-        return cls(**options.values(cls.options))
+        with calling(cls, "declare"):
+            return cls(**options.values(cls.options))
 
     def find_problems(self, *, has_key: bool) -> tuple[tuple[str, str, str], ...]:
         """What is wrong with the declaration as a whole, each as a rule, an option and a sentence.

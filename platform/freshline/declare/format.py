@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from freshline.declare.connector import Connector, Metadata
+from freshline.declare.extension import Extension, calling
 from freshline.declare.options import Option, Options
 from freshline.errors import FreshlineError
 
@@ -42,7 +43,7 @@ class Decoded:
     needed: Sequence[str] = ()
 
 
-class Format(ABC):
+class Format(Extension, ABC):
     """How records are written; subclasses are frozen dataclasses, whose fields are what one declaration says.
 
     `rejections` are its codes of quarantine, each with a sentence; the first is that of a record that is no record.
@@ -78,7 +79,8 @@ class Format(ABC):
     @classmethod
     def declare(cls, options: Options) -> Self:
         """The format as it is declared; problems are added to those of `options`."""
-        return cls(**options.values(cls.options))
+        with calling(cls, "declare"):
+            return cls(**options.values(cls.options))
 
     @classmethod
     def find_problems(cls, columns: Sequence[tuple[str, str]]) -> tuple[str, ...]:

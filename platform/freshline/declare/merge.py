@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from freshline.declare.extension import Extension, calling
 from freshline.declare.options import Option, Options
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Merge(ABC):
+class Merge(Extension, ABC):
     """A way to fold rows of one key; subclasses are frozen dataclasses, whose fields are what one declaration says.
 
     `name` is the value of the option `merge`, `options` are those of this kind alone. `compares_with_stored` says that
@@ -75,7 +76,8 @@ class Merge(ABC):
 
         By default each option is read by its own kind, and given to the field of its name.
         """
-        return cls(**options.values(cls.options))
+        with calling(cls, "declare"):
+            return cls(**options.values(cls.options))
 
     @property
     def meaning(self) -> tuple[object, ...]:

@@ -19,6 +19,7 @@ from freshline.declare.as_of_joins import Versions
 from freshline.declare.cache import DeclarationCache
 from freshline.declare.clauses import Declaration
 from freshline.declare.connector import Place
+from freshline.declare.extension import try_properties
 from freshline.declare.graph import Graph, Thresholds, arrange, build_graph, columns_of
 from freshline.declare.location import Location
 from freshline.declare.model import ModelFile, ModelSpec, check_calls, check_kept_models, read_model
@@ -28,7 +29,7 @@ from freshline.declare.query import SqlQuery, WindowInput
 from freshline.declare.rules import Problems, declaration_error
 from freshline.declare.settings import Settings, as_private, provide_state
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
-from freshline.errors import DeclarationError
+from freshline.errors import DeclarationError, ExtensionFailedError
 
 if TYPE_CHECKING:
     from freshline.declare.python_loading import PythonLoader
@@ -385,6 +386,8 @@ def _declare(clauses: object, name: TableName) -> Declaration:
         problems.extend(error)
         problems.raise_all()
         raise AssertionError("an error was collected") from error
+    except ExtensionFailedError as error:
+        raise declaration_error("EXTENSION", error.message, clauses.written_at) from error
     problems.raise_all()
     return declaration
 
@@ -429,6 +432,7 @@ def _graph(
         try:
             versions = {read: settled[read].spec.versions for read in spec.reads}
             resolved = resolve(declaration, inputs, logs, versions)
+            try_properties(resolved.merge)
             if isinstance(resolved.query, SqlQuery) and resolved.query.model_calls:
                 called = check_calls(resolved.query.model_calls, predicting, spec.written_at.path, broken)
                 resolved = replace(resolved, query=replace(resolved.query, models=called))
@@ -445,6 +449,8 @@ def _graph(
                     )
         except DeclarationError as error:
             problems.extend(error)
+        except ExtensionFailedError as error:
+            problems.add("EXTENSION", error.message, spec.written_at)
     thresholds = Thresholds(settings.default_freshness, settings.continuous_below, settings.incremental_below)
     judged = [settled.get(d.spec.name, d) for d in ordered]
     graph = build_graph(judged, thresholds, problems)
@@ -546,7 +552,12 @@ def _placed_source(
 ) -> Declaration:
     try:
         place = Place(settings.root, settings.environment, environ, settings.warehouse, declaration.at)
-        return replace(declaration, spec=replace(spec, connection=spec.connection.resolve(place)))
+        placed = replace(spec, connection=spec.connection.resolve(place))
+        for each in (placed.connection, *placed.formats):
+            try_properties(each)
+        return replace(declaration, spec=placed)
     except DeclarationError as error:
         problems.extend(error)
-        return declaration
+    except ExtensionFailedError as error:
+        problems.add("EXTENSION", error.message, spec.written_at)
+    return declaration

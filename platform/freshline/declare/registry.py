@@ -7,6 +7,7 @@ search takes longer than reading a project.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -14,7 +15,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from freshline.declare.connector import Connector
+from freshline.declare.connector import Connector, Position
+from freshline.declare.extension import forget_packages
 from freshline.declare.format import Format
 from freshline.declare.merge import Merge
 from freshline.declare.options import SOURCE_OPTIONS, Option
@@ -184,7 +186,34 @@ def load(found: Outside) -> Any:
         )
     if (own := getattr(loaded, "name", None)) != found.name:
         raise ExtensionError(f"'{found.name}' of {found.package} calls itself '{own}'. Give the entry point that name.")
+    if missing := _missing(loaded):
+        raise ExtensionError(
+            f"'{found.name}' of {found.package} cannot be used: {found.entry.value} {missing}. Correct the package, or "
+            "install another version of it."
+        )
     return loaded
+
+
+def _missing(kind: type[Any]) -> str:
+    """The part that a class of another package lacks, as the end of a sentence; empty where it lacks nothing."""
+    if abstract := sorted(getattr(kind, "__abstractmethods__", ())):
+        return f"lacks {' and '.join(abstract)}"
+    if issubclass(kind, Format):
+        codes = getattr(kind, "rejections", None)
+        if not isinstance(codes, Mapping) or not codes or not all(code and said for code, said in codes.items()):
+            return "has no `rejections`, which are its codes of quarantine with a sentence each"
+    if issubclass(kind, Connector):
+        if not isinstance(getattr(kind, "title", None), str):
+            return "has no `title`, which is its name in sentences"
+        of = kind.position
+        if kind.is_log and not (isinstance(of, type) and issubclass(of, Position)):
+            return "has no `position`, the class of how far a log table has read"
+        if of is not None and getattr(of, "kind", None) != kind.name:
+            return f"has positions of the kind '{getattr(of, 'kind', None)}', and their `kind` is its name"
+    options = getattr(kind, "options", ())
+    if not isinstance(options, tuple) or not all(isinstance(each, Option) for each in options):
+        return "has `options` that are no tuple of Option"
+    return ""
 
 
 def origin(kind: type[Any]) -> str:
@@ -226,3 +255,4 @@ def forget_outside() -> None:
     """Search installed packages again for every name, after some were installed into a process that runs."""
     _from_outside.cache_clear()
     _origin.cache_clear()
+    forget_packages()

@@ -5,10 +5,11 @@ Programs may rely on the codes; people read the sentences. A code that is not in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from freshline.declare.location import Location
-from freshline.errors import DeclarationError, DeclarationErrors
+from freshline.errors import DeclarationError, DeclarationErrors, ExtensionFailedError
 
 RULES: dict[str, str] = {
     "SEVERAL": "Several declarations break rules; each is listed with its own code.",
@@ -32,7 +33,7 @@ RULES: dict[str, str] = {
     "UNKNOWN_OPTION": "An option in WITH must be one of the documented list.",
     "OPTION_VALUE": "An option must have a value that it accepts.",
     "OPTION_NEEDS": "Some options need another option or clause beside them.",
-    "EXTENSION": "A connector or format of another package is in one installed package, and loads.",
+    "EXTENSION": "An extension of another package is in one installed package, loads, and can be declared.",
     "REFERENCE": "`${env:NAME}` and `${file:path}` must name something that is there.",
     "COLUMN_TYPE": "A column of a source has one of Spark's types.",
     "COLUMN_NAME": "The name of a column has none of what Delta refuses: blank , ; { } ( ) = tab, line end.",
@@ -109,6 +110,15 @@ class Problems:
 
     def __bool__(self) -> bool:
         return bool(self._errors)
+
+    @contextmanager
+    def of_extensions(self, at: Location) -> Iterator[None]:
+        """Raise DeclarationErrors with all that was added where an extension fails, which is then one of them."""
+        try:
+            yield
+        except ExtensionFailedError as error:
+            self.add("EXTENSION", error.message, at)
+            self.raise_all()
 
     def raise_all(self) -> None:
         """Raise DeclarationErrors if anything was added."""

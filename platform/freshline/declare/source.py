@@ -63,9 +63,10 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     connection = None
     if connector is not None:
         _check_options(options, connector, record_format, key_format, at)
-        connection = connector.declare(options)
-        for rule, key, sentence in connection.find_problems(has_key=clauses.primary_key is not None):
-            problems.add(rule, sentence, options.at(key))
+        with problems.of_extensions(options.at("connector")):
+            connection = connector.declare(options)
+            for rule, key, sentence in connection.find_problems(has_key=clauses.primary_key is not None):
+                problems.add(rule, sentence, options.at(key))
     upserts = options.choice("changes", ("upsert",)) is not None
     deduplicate: float | None = 7 * 86400.0
     if upserts or (connector is not None and not connector.delivers_again):
@@ -77,8 +78,9 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     key_columns = _key_columns(clauses, key_format, options)
     _check_records(clauses, record_format, key_format, key_columns, options, upserts=upserts)
     tombstones = _tombstones(options, upserts=upserts)
-    declared_format = None if record_format is None else record_format.declare(options)
-    record_key = None if key_format is None else RecordKey(_declared_key(key_format, options), key_columns)
+    with problems.of_extensions(options.at("format")):
+        declared_format = None if record_format is None else record_format.declare(options)
+        record_key = None if key_format is None else RecordKey(_declared_key(key_format, options), key_columns)
     largest = options.whole("max-record-bytes", 1, 1024**3)
     max_ahead, idle, follows_clock = _watermark_options(clauses, options)
     history, (warn_after, fail_after) = options.seconds("history"), options.alert_seconds()
@@ -153,8 +155,9 @@ def _check_record(
 ) -> None:
     """The declared columns must be ones that records of this format can have."""
     of_record = [each for each in _of_record(clauses) if each[0] not in key_columns]
-    for sentence in record_format.find_problems(of_record):
-        problems.add("OPTION_NEEDS", sentence, options.at("format"))
+    with problems.of_extensions(options.at("format")):
+        for sentence in record_format.find_problems(of_record):
+            problems.add("OPTION_NEEDS", sentence, options.at("format"))
     if record_format.is_change_feed:
         _check_change_feed(clauses, f"a source of {record_format.name}", "the database's table", problems)
 

@@ -734,8 +734,11 @@ def _merge(clauses: TableClauses, kind: type[Merge] | None, options: Options, pr
             others = [each.name for each in shipped_merges() if option.name in {own.name for own in each.options}]
             for key in options.written(option):
                 options.require(key, f"'merge' = {join_words([repr(name) for name in others])}", False)
-    merge = kind.declare(options)
-    for each in merge.expressions:
+    _require_options(kind, options)
+    with problems.of_extensions(options.at("merge")):
+        merge = kind.declare(options)
+        expressions = merge.expressions
+    for each in expressions:
         try:
             parse_expression(each.text, several=each.several)
         except ValueError as error:
@@ -743,6 +746,16 @@ def _merge(clauses: TableClauses, kind: type[Merge] | None, options: Options, pr
                 "MERGE_EXPRESSION", f"option '{each.option}' is '{each.text}': {error}", options.at(each.option)
             )
     return replace(merge, upstream_deletes=deletes or "retract")
+
+
+def _require_options(kind: type[Merge], options: Options) -> None:
+    for option in kind.options:
+        if option.required and option.name not in options:
+            options.problems.add(
+                "OPTION_NEEDS",
+                f"'merge' = '{kind.name}' needs the option '{option.name}': {option.required}.",
+                options.at("merge"),
+            )
 
 
 def _merge_kind(clauses: TableClauses, problems: Problems) -> type[Merge] | None:
@@ -841,8 +854,9 @@ def _check_merge_columns(
                 f"option '{each.option}' reads {column}, which neither {reference.name} nor the query has.{near}",
                 declaration.at(each.option),
             )
-    for problem in merge.find_problems(spec):
-        problems.add(problem.rule, problem.message, declaration.at(problem.option))
+    with problems.of_extensions(declaration.at("merge")):
+        for problem in merge.find_problems(spec):
+            problems.add(problem.rule, problem.message, declaration.at(problem.option))
 
 
 # -- what the inputs tell

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from freshline.declare.connector import Position
+from freshline.declare.extension import broken, is_own, where_of
 from freshline.declare.registry import ExtensionError, find_connector
+from freshline.errors import ExtensionFailedError
 
-__all__ = ["Position", "TablePosition", "UnknownPosition", "position_from_json"]
+__all__ = [
+    "Position",
+    "TablePosition",
+    "UnknownPosition",
+    "position_from_json",
+    "require_known",
+    "require_lasting",
+]
 
 
 @dataclass(frozen=True)
@@ -52,11 +62,16 @@ class TablePosition(Position):
 
 @dataclass(frozen=True)
 class UnknownPosition(Position):
-    """A position of a connector that is not installed. It is kept as it was written."""
+    """A position of a connector that is not installed, or cannot read it. It is kept as it was written.
+
+    `problem` is the error of a connector that cannot read it. The table stays readable, and its rows are right: only
+    what reads on from the position raises it.
+    """
 
     kind = "unknown"
 
     value: Mapping[str, Any]
+    problem: ExtensionFailedError | None = field(default=None, compare=False)
 
     def as_json(self) -> dict[str, Any]:
         return dict(self.value)
@@ -78,4 +93,48 @@ def position_from_json(value: Mapping[str, Any]) -> Position:
         of = find_connector(str(kind)).position
     except ExtensionError:
         return UnknownPosition.from_json(value)
-    return UnknownPosition.from_json(value) if of is None else of.from_json(value)
+    if of is None:
+        return UnknownPosition.from_json(value)
+    try:
+        return of.from_json(value)
+    except ExtensionFailedError as error:
+        return replace(UnknownPosition.from_json(value), problem=error)
+
+
+def require_known(position: Position | None, spec: Any) -> None:
+    """Raise the error of a connector that cannot read the position from which `spec` is to be read on."""
+    if isinstance(position, UnknownPosition) and position.problem is not None:
+        problem = position.problem
+        raise ExtensionFailedError(
+            problem.package,
+            problem.method,
+            f"cannot read the position that the newest receipt has: it {problem.sentence}. The rows of the table stay "
+            "as they are",
+            where=where_of(spec),
+        ) from problem
+
+
+def require_lasting(before: Position | None, after: Position, connector: type[Any], spec: Any) -> None:
+    """Refuse a position of another package that its receipt would not give back as it is, before it is committed.
+
+    Raises ExtensionFailedError: with such a receipt rows would be read again or left out.
+    """
+    kind = type(after)
+    if is_own(kind):
+        return
+    value = after.as_json()
+    try:
+        written = json.loads(json.dumps(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise broken(kind, "as_json", f"gives {value!r}, which JSON cannot have ({error})", spec) from error
+    if not isinstance(written, dict) or written.get("kind") != connector.name:
+        said = f"gives {value!r}, which does not have the kind '{connector.name}' that its connector has"
+        raise broken(kind, "as_json", said, spec)
+    again = position_from_json(written)
+    require_known(again, spec)
+    if again != after:
+        said = f"gives another position than `as_json` wrote: {again!r}, and not {after!r}"
+        raise broken(kind, "from_json", said, spec)
+    if before is not None and type(before) is kind and (before == after) != (before.as_json() == value):
+        same = "equal" if before == after else "different"
+        raise broken(kind, "__eq__", f"says that {before!r} and {after!r} are {same}, and their JSON does not", spec)

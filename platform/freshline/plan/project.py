@@ -96,8 +96,9 @@ def _promises_of_query(spec: TableSpec) -> bool:
 
 def _check_ignored(spec: TableSpec, merge: Merge, problems: Problems) -> None:
     """Rows that the input no longer has cannot be asked: what is stored must tell all that a new row is compared by."""
-    for needed in merge.why_not_ignore(spec):
-        problems.add("OPTION_NEEDS", f"'upstream-deletes' = 'ignore' needs {needed}", spec.written_at)
+    with problems.of_extensions(spec.written_at):
+        for needed in merge.why_not_ignore(spec):
+            problems.add("OPTION_NEEDS", f"'upstream-deletes' = 'ignore' needs {needed}", spec.written_at)
 
 
 def _check_forced(forced: Sequence[TableSpec], graph: Graph, problems: Problems) -> None:

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from functools import cache
 from typing import ClassVar
 
+from freshline.declare.extension import Extension, calling
 from freshline.declare.registry import STRATEGIES, ExtensionError, find_strategy
 from freshline.declare.spec import TableSpec
 from freshline.errors import IncrementalError
@@ -18,7 +19,7 @@ from freshline.plan.step import Situation, Step
 from freshline.query.reason import Reason
 
 
-class RefreshStrategy(ABC):
+class RefreshStrategy(Extension, ABC):
     """A way to follow changes of inputs; its instances have no state.
 
     `name` is what receipts, EXPLAIN and `refresh --strategy` call it.
@@ -53,5 +54,6 @@ def strategies_of(spec: TableSpec) -> tuple[RefreshStrategy, ...]:
 
 @cache
 def _strategy(name: str) -> RefreshStrategy:
-    found: RefreshStrategy = find_strategy(name)()
-    return found
+    kind: type[RefreshStrategy] = find_strategy(name)
+    with calling(kind, "__init__"):
+        return kind()

@@ -5,7 +5,8 @@ How rows of one key become one row is the merge's own (`freshline.declare.merge`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -13,16 +14,22 @@ from pyspark.sql.types import StringType
 
 from freshline.declare.change import OP as CHANGE_OP
 from freshline.declare.change import TRUNCATE
+from freshline.declare.extension import broken, is_own, package_of, where_of
 from freshline.declare.merge import DELETE, REJECTED
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.query.select_list import CONDITION, select_with_condition
 from freshline.refresh.constraints import leave_out
-from freshline.refresh.inputs import ARRIVAL
+from freshline.refresh.inputs import ARRIVAL, Pinned
 from freshline.refresh.keys import DELETE as REMOVE
 from freshline.refresh.keys import INSERT, OP, UPDATE
 from freshline.refresh.literal import quoted
 from freshline.refresh.read_only import read_declared
+
+# What Spark says of a key of which a merge of another package gives two rows, or one with a NULL in the key: an object
+# of JSON that says which merge, and one with the key.
+REPEATED = "FRESHLINE_MERGE_KEY"
+_ROW, _ROWS = "_freshline_row", "_freshline_rows"
 
 
 @dataclass(frozen=True)
@@ -108,8 +115,46 @@ def fold_keys(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """The table's rows of all keys that `rows` has, by its merge. Rows that are not folded are left out."""
     assert spec.merge is not None
     assert spec.columns is not None
-    folded = spec.merge.fold(rows.where(is_folded(spec)), spec)
+    folded = _one_row_a_key(spec.merge.fold(rows.where(is_folded(spec)), spec), spec, "fold")
     return folded.select(*[F.col(quoted(name)) for name in spec.columns])
+
+
+def fold_keys_onto(rows: DataFrame, stored: DataFrame, spec: TableSpec) -> DataFrame:
+    """As `fold_keys`, of new rows alone and the stored rows of their keys."""
+    assert spec.merge is not None
+    return _one_row_a_key(spec.merge.fold_onto(rows.where(is_folded(spec)), stored, spec), spec, "fold_onto")
+
+
+def find_winners(spark: SparkSession, spec: TableSpec, rows: DataFrame, before: Pinned) -> Winners:
+    """The rows among new ones that may take the place of stored rows, by the merge of the table."""
+    assert spec.merge is not None
+    winners: Winners = spec.merge.find_winners(spark, spec, rows, before)
+    return replace(winners, rows=_one_row_a_key(winners.rows, spec, "find_winners"))
+
+
+def _one_row_a_key(rows: DataFrame, spec: TableSpec, method: str) -> DataFrame:
+    """The rows that a merge of another package gives, which end with REPEATED where two are of one key.
+
+    A second row of a key would be stored, and make the next change of the key impossible.
+    """
+    kind = type(spec.merge)
+    assert spec.columns is not None
+    if is_own(kind):
+        return rows
+    if not isinstance(rows, DataFrame):
+        raise broken(kind, method, f"gives {type(rows).__name__}, which is no DataFrame", spec)
+    given = {name.lower() for name in rows.columns}
+    if missing := [name for name in spec.columns if name.lower() not in given]:
+        raise broken(kind, method, f"gives rows without the column {', '.join(missing)}", spec)
+    said = json.dumps({"package": package_of(kind), "method": f"{kind.__qualname__}.{method}", "where": where_of(spec)})
+    key = F.struct(*[F.col(quoted(name)) for name in spec.primary_key])
+    message = F.concat(F.lit(f"{REPEATED} {said} "), F.to_json(key, {"ignoreNullFields": "false"}))
+    keyed = rows.groupBy(*[F.col(quoted(name)) for name in spec.primary_key]).agg(
+        F.first(F.struct(*[F.col(quoted(name)) for name in rows.columns])).alias(_ROW),
+        F.count(F.lit(1)).alias(_ROWS),
+    )
+    is_right = (F.col(_ROWS) == 1) & has_key(spec)
+    return keyed.where(F.assert_true(is_right, message).isNull()).select(f"{_ROW}.*")
 
 
 def fold_all(spark: SparkSession, spec: TableSpec) -> DataFrame:

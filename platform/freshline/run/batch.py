@@ -19,6 +19,7 @@ from freshline.declare.connector import Position
 from freshline.declare.spec import SourceSpec
 from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError
 from freshline.plan.lag import newest_stamp
+from freshline.plan.position import require_known
 from freshline.plan.receipt import Receipt
 from freshline.plan.watermark import EventTime, MovedBy, SeenTimes, after_batch, rules_of
 from freshline.query.reason import Reason
@@ -174,6 +175,7 @@ def newest_batch(spec: SourceSpec, path: Path) -> Receipt | None:
             where=str(spec.name),
         )
     position = None if receipt is None else receipt.positions.get(spec.name)
+    require_known(position, spec)
     of = spec.connection.position
     if position is not None and of is not None and position.kind != of.kind:
         raise DefinitionChangedError(

@@ -24,6 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from freshline.attempt.failure import translate
 from freshline.attempt.quarantine import commit_quarantine, next_seq
 from freshline.attempt.runtime import Progress, Runtime
 from freshline.commit.delta_log import exists, newest_version, open_table
@@ -37,8 +38,9 @@ from freshline.commit.write import (
     write_and_read_back,
 )
 from freshline.declare.spec import SourceSpec
-from freshline.errors import DefinitionChangedError, FreshlineError
+from freshline.errors import CancelledError, DefinitionChangedError, ExtensionFailedError, FreshlineError
 from freshline.plan.disk import history_seconds
+from freshline.plan.position import require_lasting
 from freshline.plan.receipt import Receipt, Violation, added_up
 from freshline.plan.request import LIVE, RefreshRequest
 from freshline.plan.result import Kind, RefreshResult, State
@@ -109,6 +111,30 @@ class _Totals:
         self.violations = added_up(self.violations, batch.violations)
 
 
+@dataclass
+class _Read:
+    """How far a refresh has read its source: what was committed, and what is left of the inspection."""
+
+    inspection: Inspection
+    receipt: Receipt | None
+    position: Any
+    version: int | None
+    left: int
+    nothing_new: bool
+    committed: bool = False
+    totals: _Totals = field(default_factory=_Totals)
+    problems: list[FreshlineError] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.problems += self.inspection.problems
+
+    def add(self, batch: Ingested, portion: Portion) -> None:
+        self.receipt, self.position, self.version = batch.committed.receipt, portion.after, batch.committed.version
+        self.committed, self.left = True, portion.left
+        self.problems += batch.problems
+        self.totals.add(batch, portion)
+
+
 def refresh_log(
     runtime: Runtime,
     spec: SourceSpec,
@@ -126,53 +152,39 @@ def refresh_log(
     reader = runtime.reader(spec)
     with runtime.stage("pin"):
         inspection = reader.inspect(position, Asked(cancellation, progress, wait=request.wait_for_settle))
-    version = newest_version(path)
-    totals, problems = _Totals(), list(inspection.problems)
-    committed, nothing_new = False, not inspection.is_new
-    left = inspection.left
-    if inspection.is_new or version is None or lacks_columns(path, spec):
+    read = _Read(inspection, receipt, position, newest_version(path), inspection.left, not inspection.is_new)
+    failure: FreshlineError | None = None
+    if inspection.is_new or read.version is None or lacks_columns(path, spec):
         with runtime.working(cancellation, pool=request.cause, what=f"ingest {spec.name}") as spark:
             provide_log(runtime, spark, spec, path)
-            version = newest_version(path)
-            while (portion := reader.cut(inspection, position)) is not None:
-                progress(portion.progress)
-                begun = time.monotonic()
-                if portion.at is None and receipt is not None:
-                    portion = replace(portion, at=receipt.data_timestamp)
-                with runtime.stage("compute"):
-                    batch, portion = _ingest(runtime, spark, spec, reader, inspection, portion, mode, cancellation)
-                if batch is None:
-                    left, nothing_new = portion.left, True
-                    inspection = replace(inspection, left=left)
-                    break
-                receipt, position = batch.committed.receipt, portion.after
-                problems += batch.problems
-                try:
-                    aside = batch.rejected + batch.dropped
-                    reader.release(portion, seconds=time.monotonic() - begun, rejected=aside)
-                except FreshlineError as error:
-                    # The rows are committed. The next look releases again, from the position that it is given.
-                    problems.append(error)
-                totals.add(batch, portion)
-                version, committed, left = batch.committed.version, True, portion.left
-                if reader.pauses and request.cause == LIVE and time.monotonic() - started > LIVE_SECONDS:
-                    break
+            read.version = newest_version(path)
+            try:
+                _read_on(runtime, spark, spec, reader, read, request, mode, started, cancellation, progress)
+            except Exception as error:
+                if not read.committed:
+                    raise
+                # Batches before it are committed, and tables that read the log have to know of them.
+                failure = translate(error, spec, cancellation)
+                if failure is not error:
+                    failure.__cause__ = error
+    totals, left, receipt = read.totals, read.left, read.receipt
     passed = None
-    if receipt is not None and nothing_new and not committed:
-        passed = _pass_time(runtime, spec, reader, inspection, receipt, mode, request.cause, cancellation)
+    if receipt is not None and read.nothing_new and not read.committed:
+        passed = _pass_time(runtime, spec, reader, read.inspection, receipt, mode, request.cause, cancellation)
     if passed is not None:
-        receipt, version, committed = passed.receipt, passed.version, True
-    if not left:
+        receipt, read.version, read.committed = passed.receipt, passed.version, True
+    if not left and failure is None:
         checked = "" if receipt is None else json.dumps({"receipt": receipt.identity})
         runtime.control.record_check(spec.name, inspection.at, checked)
-    return RefreshResult(
+    reason = str(_reason(reader, totals, left, committed=read.committed)) if passed is None else passed.receipt.reason
+    found = RefreshResult(
         table=spec.name,
         at=runtime.clock(),
         kind=Kind.LOG,
         state=State.SUCCEEDED,
-        strategy="append" if committed else "noop",
-        reason=passed.receipt.reason if passed is not None else str(_reason(reader, totals, left, committed=committed)),
-        version=version,
+        strategy="append" if read.committed else "noop",
+        reason=reason,
+        version=read.version,
         rows_in=totals.rows_in,
         rows_out=totals.rows_out,
         rejected=totals.rejected,
@@ -182,11 +194,49 @@ def refresh_log(
         retained_bytes=inspection.retained_bytes,
         seconds=time.monotonic() - started,
         mode=mode,
-        data_timestamp=inspection.at if not left else None if receipt is None else receipt.data_timestamp,
-        committed=committed,
-        problems=tuple(problems),
+        data_timestamp=None if receipt is None else receipt.data_timestamp,
+        committed=read.committed,
+        problems=tuple(read.problems),
         violations=totals.violations,
     )
+    if failure is None:
+        return found if left else replace(found, data_timestamp=inspection.at)
+    state = State.CANCELLED if isinstance(failure, CancelledError) else State.FAILED
+    return replace(found, state=state, reason=f"{failure.code}: {failure.message}", error=failure)
+
+
+def _read_on(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: SourceSpec,
+    reader: Reader[Any, Any],
+    read: _Read,
+    request: RefreshRequest,
+    mode: str,
+    started: float,
+    cancellation: Cancellation,
+    progress: Progress,
+) -> None:
+    """Commit one portion after the other, as far as the inspection goes; `read` has what was committed."""
+    while (portion := reader.cut(read.inspection, read.position)) is not None:
+        progress(portion.progress)
+        begun = time.monotonic()
+        if portion.at is None and read.receipt is not None:
+            portion = replace(portion, at=read.receipt.data_timestamp)
+        with runtime.stage("compute"):
+            batch, portion = _ingest(runtime, spark, spec, reader, read.inspection, portion, mode, cancellation)
+        if batch is None:
+            read.left, read.nothing_new = portion.left, True
+            read.inspection = replace(read.inspection, left=portion.left)
+            return
+        read.add(batch, portion)
+        try:
+            reader.release(portion, seconds=time.monotonic() - begun, rejected=batch.rejected + batch.dropped)
+        except FreshlineError as error:
+            # The rows are committed. The next look releases again, from the position that it is given.
+            read.problems.append(error)
+        if reader.pauses and request.cause == LIVE and time.monotonic() - started > LIVE_SECONDS:
+            return
 
 
 def _reason(reader: Reader[Any, Any], totals: _Totals, left: int, *, committed: bool) -> Reason:
@@ -306,28 +356,43 @@ def _ingest(
 
     Raises FencedError where the log is not where the portion begins.
     """
+    if portion.before is not None:
+        require_lasting(None, portion.before, type(spec.connection), spec)
     standing = stand(runtime, spec, portion.before)
     portion = reader.prepare(spark, portion, standing.newest, cancellation)
+    require_lasting(portion.before, portion.after, type(spec.connection), spec)
     if portion.after == portion.before:
         return None, portion
+    troubles: list[FreshlineError] = []
     # Keys are looked up in a way of their own.
     with suited_to(spark, [SMALL_ROWS if portion.small else None]):
         try:
             ready = prepare_formats(spec, lambda: _undecoded(reader, spark, portion), runtime)
             portion, problems = reader.note_fields(portion, undeclared_of(ready))
+            require_lasting(portion.before, portion.after, type(spec.connection), spec)
             unread = partial(reader.partitions, inspection, portion.after, portion.left)
             confirm = partial(reader.confirm, portion)
             batch = begin_batch(runtime, spark, ready, portion, standing, mode, reader.reason, unread, confirm)
             ingested = _commit_portion(runtime, spark, reader, batch, portion, cancellation)
-            return replace(ingested, problems=problems), portion
-        except (PySparkException, Py4JJavaError) as error:
+        except (PySparkException, Py4JJavaError, ExtensionFailedError) as error:
             cancellation.check()
-            explained = reader.explain(error, portion)
+            explained = _explained(reader, error, portion)
             if explained is None:
                 raise
             raise explained from error
         finally:
-            reader.finish(spark)
+            try:
+                reader.finish(spark)
+            except FreshlineError as error:
+                # What was committed stays so, and what failed before says why.
+                troubles.append(error)
+    return replace(ingested, problems=(*problems, *troubles)), portion
+
+
+def _explained(reader: Reader[Any, Any], error: Exception, portion: Portion) -> FreshlineError | None:
+    """The error of the source that one of Spark's stands for, also of one that the reader itself met."""
+    of_spark = error.__cause__ if isinstance(error, ExtensionFailedError) else error
+    return reader.explain(of_spark, portion) if isinstance(of_spark, PySparkException | Py4JJavaError) else None
 
 
 def _undecoded(reader: Reader[Any, Any], spark: SparkSession, portion: Portion) -> list[DataFrame]:

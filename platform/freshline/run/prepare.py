@@ -11,6 +11,7 @@ from importlib import import_module
 
 from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.quarantine import next_seq
+from freshline.declare.extension import calling
 from freshline.plan.history import inputs_short, inputs_short_after
 from freshline.plan.step import Noop, Step
 
@@ -37,6 +38,9 @@ def prepare(attempt: Attempt, step: Step) -> Work:
 
 
 def _compute(attempt: Attempt, step: Step) -> Work:
-    module, _, function = step.computed_by.partition(":")
-    work: Work = getattr(import_module(module), function)(attempt, step)
+    module, _, name = step.computed_by.partition(":")
+    with calling(type(step), "computed_by", attempt):
+        function = getattr(import_module(module), name)
+    with calling(function, "", attempt, runs_query=True):
+        work: Work = function(attempt, step)
     return work

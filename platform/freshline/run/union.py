@@ -22,12 +22,13 @@ from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import RequestError
 from freshline.plan.changes import ChangeKind
-from freshline.plan.position import TablePosition
+from freshline.plan.position import TablePosition, require_known
 from freshline.plan.union import UnionToken, log_behind
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.fold import (
     as_stored,
     changes_by_winners,
+    find_winners,
     fold_keys,
     has_truncate,
     is_folded,
@@ -133,6 +134,7 @@ def _plan(runtime: Runtime, name: TableName, log: SourceSpec, cancellation: Canc
     position = None if receipt is None else receipt.positions.get(log.name)
     if receipt is None or position is None:
         raise RequestError(f"{log.name} has no batch yet. Refresh it first.")
+    require_known(position, log)
     at = runtime.clock()
     start, end = runtime.reader(log).find_tail(position, receipt.seq, Asked(cancellation))
     return UnionToken(name, version, log_version, start, end, log_version.seq or 0 if folded is None else folded, at)
@@ -300,7 +302,7 @@ def _folded(
             came, _ = materialize_once(as_stored(folded, spec))
             return stored.join(F.broadcast(touched), keys, "left_anti").select(*stored.columns).unionByName(came)
         before = Pinned(log.spec, log.path, replace(log.position, seq=token.folded))
-        winners = spec.merge.find_winners(spark, spec, rows, before)
+        winners = find_winners(spark, spec, rows, before)
         if winners.replaces_when is None:
             new, _ = materialize_once(winning_rows(winners.rows, spec).join(stored.select(*keys), keys, "left_anti"))
             return stored.unionByName(as_stored(new, spec))

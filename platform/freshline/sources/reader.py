@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.connector import Position
+from freshline.declare.extension import Extension
 from freshline.declare.secret import resolve_reference
 from freshline.declare.spec import SourceSpec
 from freshline.errors import FreshlineError, SourceError
@@ -182,7 +183,7 @@ class Tail:
     unread: Any = None
 
 
-class Reader(ABC, Generic[L, P]):
+class Reader(Extension, ABC, Generic[L, P]):
     """Reads one source. Its methods are called by one refresh at a time; those of the tail by others beside it.
 
     `reason` is the code with which a refresh says that something was new. `pauses` says that a loop may go on with the
@@ -275,7 +276,7 @@ class Reader(ABC, Generic[L, P]):
     def release(self, portion: P, *, seconds: float, rejected: int) -> None:
         """Called after the commit: the source may forget. A process that is killed before it never calls it.
 
-        An error of freshline that it raises is reported as a problem of the refresh, whose rows are committed.
+        An error that it raises is reported as a problem of the refresh, whose rows are committed.
 
         `seconds` is how long the portion took, `rejected` how many of its records went to quarantine or were left out
         as tombstones.

@@ -108,7 +108,7 @@ class LandingFolder(System):
         super().__init__(lab)
         self.folder = (lab.settings.root if folder is None else folder) / "landing"
         self.files = 0
-        self.folder.mkdir()
+        self.folder.mkdir(parents=True)
 
     @property
     def options(self) -> dict[str, str]:

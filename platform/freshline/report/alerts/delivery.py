@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from traceback import format_tb
 
 from freshline.commit.control_store.alerts import AlertStore
 from freshline.errors import DeliveryError, FreshlineError
@@ -74,6 +75,7 @@ class Courier:
         self._preparing_since: float | None = None
         self._next_at = 0.0  # when it is got ready again
         self._ready = False
+        self._raised: set[str] = set()
         self._unwritten: set[int] = set()  # taken by the channel, and the store did not take note of it
         self._stopped = False
         self._wake = threading.Event()
@@ -144,7 +146,13 @@ class Courier:
                 self._failed(delivery, error.message, final=error.final)
                 return False
             except Exception as error:  # noqa: BLE001 - a channel of the project may raise anything
-                self._failed(delivery, f"it raised {type(error).__name__}", final=False)
+                kind = type(self._channel)
+                raised = f"{kind.__module__}:{kind.__qualname__}.deliver raised {type(error).__name__}"
+                # Once: it is tried again and again. The text of the exception may hold a secret, and is left out.
+                if raised not in self._raised:
+                    self._raised.add(raised)
+                    LOG.error("channel %s: %s\n%s", self.name, raised, "".join(format_tb(error.__traceback__)))
+                self._failed(delivery, raised, final=False)
                 return False
             self._unwritten.add(delivery.id)
         self._store.delivered(delivery.id, self._clock())

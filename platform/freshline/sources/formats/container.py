@@ -22,6 +22,8 @@ PART_BYTES = 32 << 20
 class NoContainer(Exception):
     """The file is none of the format, or cannot be read to its end: `code` of quarantine, and a sentence why."""
 
+    is_expected_of_extensions = True
+
     def __init__(self, code: str, reason: str) -> None:
         self.code, self.reason = code, reason
         super().__init__(reason)

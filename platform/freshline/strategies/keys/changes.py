@@ -37,7 +37,14 @@ from freshline.refresh.algebra import Followed, follow
 from freshline.refresh.algebra import drop_views as drop_algebra_views
 from freshline.refresh.arrow_rows import ArrowRows
 from freshline.refresh.few_changes import difference_of_few
-from freshline.refresh.fold import as_stored, fold_keys, is_folded, read_before_constraints, without_constraints
+from freshline.refresh.fold import (
+    as_stored,
+    fold_keys,
+    fold_keys_onto,
+    is_folded,
+    read_before_constraints,
+    without_constraints,
+)
 from freshline.refresh.inputs import (
     Pinned,
     read_inserted,
@@ -434,7 +441,7 @@ def refold(attempt: Attempt, step: RefoldKeys) -> Changed:
     if is_append and as_declared and spec.merge.stands_for_rows(came.schema, target.schema, spec):
         stored = keys.restrict(target)
         rows = attempt.constraint_check.rows(came, again=False, but=without_constraints(spec))
-        new = spec.merge.fold_onto(rows.where(is_folded(spec)), stored, spec)
+        new = fold_keys_onto(rows, stored, spec)
         changed, count = materialize_once(difference_by_key(new, stored, spec.primary_key))
         return Changed(keys, changed, count, step.reason, spec.primary_key)
     shadow_inputs({step.input: read_whole(spark, pinned, arrival=pinned.is_log)})

@@ -29,6 +29,7 @@ from freshline.query.reason import Reason
 from freshline.refresh.arrow_rows import settle
 from freshline.refresh.fold import (
     changes_by_winners,
+    find_winners,
     has_truncate,
     is_folded,
     read_before_constraints,
@@ -66,7 +67,7 @@ def merge(attempt: Attempt, step: MergeRows) -> Work:
     rejected = quarantine_rejected(attempt, pinned, rows, change)
     rows = attempt.constraint_check.rows(rows, again=False, but=without_constraints(spec))
     before = Pinned(pinned.spec, pinned.path, change.before or TablePosition(pinned.position.table_id, 0, 0))
-    winners = spec.merge.find_winners(spark, spec, rows.where(is_folded(spec)), before)
+    winners = find_winners(spark, spec, rows.where(is_folded(spec)), before)
     # Computed once, read twice by MERGE, which refuses a cached source; the blocks go with the last reference.
     folded, count = materialize_once(winners.rows)
     if count == 0:
