@@ -87,6 +87,7 @@ class Bench:
         committed: bool = False,
         cause: str = LIVE,
         error: FreshlineError | None = None,
+        brought_in: bool = True,
     ) -> None:
         name = TableName.parse(table)
         job = Job(name, RefreshRequest(cause=cause), Cancellation(), lambda message: None)
@@ -101,6 +102,7 @@ class Bench:
                 strategy="noop",
                 reason="",
                 version=1 if committed else 0,
+                data_timestamp=self.now if brought_in else None,
                 rows_in=0,
                 rows_out=0,
                 seconds=0.1,
@@ -231,6 +233,17 @@ def test_a_first_refresh_waits_for_the_first_version_of_what_it_reads(bench):
     bench.work.running = frozenset({TableName.parse("orders")})
 
     assert bench.ready() == []
+
+
+def test_a_look_at_a_source_that_left_all_of_it_for_the_next_one_is_no_version(bench):
+    bench.report("orders", brought_in=False)
+    bench.wish(WOKEN, "clean")
+    bench.wish(POLLED, "orders")
+    assert bench.ready() == ["orders"]
+
+    bench.report("orders")
+    bench.wish(POLLED, "orders")
+    assert bench.ready() == ["clean", "orders"]
 
 
 def test_a_reader_of_a_log_that_always_grows_runs_beside_it(bench):

@@ -321,7 +321,7 @@ def test_the_json_has_the_documented_keys(project: Project) -> None:
             "override", "suspended", "blocked_by", "paused", "feasible", "feasible_reason", "event_timestamp",
             "event_lag_seconds", "watermark", "watermark_held_by", "watermark_moved_at",
             "late_rows", "ahead_rows", "late_by_seconds", "open_windows", "files", "size_bytes",
-            "retained_bytes",
+            "retained_bytes", "stands_still",
         ]  # fmt: skip
         assert value["last_refresh"] is None or list(value["last_refresh"]) == ["strategy", "reason", "seconds", "at"]
 

@@ -221,8 +221,7 @@ def test_a_commit_over_an_input_that_nothing_was_read_into_is_named(tables: Tabl
 
     assert not compared.equal
     assert compared.differences == tuple(
-        f"version {version} of city_revenue reads customer at a version that no refresh made"
-        for version in range(2)
+        f"version {version} of city_revenue reads customer at a version that no refresh made" for version in range(2)
     )
 
 
