@@ -88,11 +88,28 @@ def test_a_name_that_no_package_has_is_refused_with_those_that_there_are(project
     with stranger(site):
         rule, where, message = project.error()
 
-    assert (rule, where) == ("OPTION_VALUE", "assets/s.sql:1")
+    assert (rule, where) == ("EXTENSION", "assets/s.sql:1")
     assert message == (
-        "option 'connector' is 'spol'. "
-        "Accepted is files, delta, kafka, postgres, jdbc, rabbitmq, kinesis, http or spool."
+        "connector 'spol' does not come with freshline, and no installed package has it. Did you mean spool? Install "
+        "the package that it is of, or correct the name. "
+        "There are files, delta, kafka, postgres, jdbc, rabbitmq, kinesis, http or spool."
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("connector", "'connector' = 'spool', 'dir' = 'in', 'batch' = '3', 'format' = 'json'"),
+        ("format", "'connector' = 'files', 'path' = 'in', 'format' = 'lines', 'separator' = '|'"),
+    ],
+)
+def test_what_an_uninstalled_package_had_is_one_mistake_that_names_it(project, kind, options):
+    project.declare("s.sql", f"CREATE SOURCE s (id INT) WITH ({options})")
+    rule, where, message = project.error()
+
+    assert (rule, where) == ("EXTENSION", "assets/s.sql:1")
+    name = "spool" if kind == "connector" else "lines"
+    assert message.startswith(f"{kind} '{name}' does not come with freshline, and no installed package has it.")
 
 
 def test_a_name_in_two_packages_is_refused_with_both(project, site):

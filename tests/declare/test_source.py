@@ -234,14 +234,14 @@ def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
         ("'connector' = 'mysql', 'url' = 'x'", "NOT_BUILT", "not built yet"),
         (
             "'connector' = 'file', 'path' = 'x'",
-            "OPTION_VALUE",
+            "EXTENSION",
             "files, delta, kafka, postgres, jdbc, rabbitmq, kinesis or http",
         ),
         ("'connector' = 'files', 'format' = 'debezium', 'path' = 'x'", "NOT_BUILT", "not built yet"),
         (
             "'connector' = 'files', 'format' = 'yaml', 'path' = 'x'",
-            "OPTION_VALUE",
-            "Accepted is json, csv, parquet, orc, avro, xml, text, protobuf, json-schema, debezium-json or ",
+            "EXTENSION",
+            "There are json, csv, parquet, orc, avro, xml, text, protobuf, json-schema, debezium-json or ",
         ),
         ("'connector' = 'files', 'format' = 'json', 'path' = ''", "OPTION_VALUE", "not empty"),
         (FILES + ", 'settle' = 'soon'", "OPTION_VALUE", "soon is not a length of time"),

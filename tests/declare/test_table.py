@@ -206,7 +206,7 @@ LAST = SUM.replace("sum", "last_value")
             "OPTION_NEEDS",
             "needs 'merge' = 'first_row', 'last_row', 'partial_update' or 'aggregate'",
         ),
-        (KEY, "'merge' = 'newest'", "OPTION_VALUE", "Accepted is first_row, last_row, partial_update, aggregate or"),
+        (KEY, "'merge' = 'newest'", "EXTENSION", "There are first_row, last_row, partial_update, aggregate or"),
         (KEY, "'merge' = 'last_row', 'merge.tie-breaker' = 'id'", "OPTION_NEEDS", "needs 'merge.sequence'"),
         (KEY, "'merge' = 'last_row', 'merge.sequence' = 'at'", "OPTION_NEEDS", "needs 'merge.tie-breaker'"),
         (KEY, "'merge' = 'first_row', 'merge.order' = 'at'", "OPTION_NEEDS", "needs 'merge.tie-breaker'"),

@@ -7,7 +7,7 @@ search takes longer than reading a project.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -19,7 +19,8 @@ from freshline.declare.connector import Connector, Position
 from freshline.declare.extension import forget_packages
 from freshline.declare.format import Format
 from freshline.declare.merge import Merge
-from freshline.declare.options import SOURCE_OPTIONS, Option
+from freshline.declare.options import SOURCE_OPTIONS, Option, join_words
+from freshline.declare.rules import nearest
 
 CONNECTORS = {
     "files": "freshline.sources.files.connector:Files",
@@ -214,6 +215,14 @@ def _missing(kind: type[Any]) -> str:
     if not isinstance(options, tuple) or not all(isinstance(each, Option) for each in options):
         return "has `options` that are no tuple of Option"
     return ""
+
+
+def missing_extension(kind: str, name: str, known: Sequence[str]) -> str:
+    """What is said of a connector, format or merge that neither freshline nor an installed package has."""
+    return (
+        f"{kind} '{name}' does not come with freshline, and no installed package has it.{nearest(name, known)} Install "
+        f"the package that it is of, or correct the name. There are {join_words(known)}."
+    )
 
 
 def origin(kind: type[Any]) -> str:

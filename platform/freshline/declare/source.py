@@ -30,6 +30,7 @@ from freshline.declare.registry import (
     ExtensionError,
     find_connector,
     find_format,
+    missing_extension,
     names_outside,
     shipped_connectors,
     shipped_formats,
@@ -44,7 +45,7 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     problems = Problems()
     at = clauses.written_at
     written = clauses.options.get("connector")
-    connector = None if written is None else _connector(written.value.strip().lower(), at, written.line, problems)
+    connector = None if written is None else _connector(written.value.strip().lower(), at, written.line)
     written = clauses.options.get("format")
     record_format = None if written is None else _format(written.value.strip().lower(), at, written.line, problems)
     if connector is not None and connector.record_format is not None:
@@ -244,34 +245,32 @@ def _tombstones(options: Options, *, upserts: bool) -> Tombstones | None:
     return None if text is None else Tombstones(text)
 
 
-def _connector(name: str, at: Location, line: int, problems: Problems) -> type[Connector] | None:
-    """The connector of this name; None where there is none, which is then one of the problems."""
+def _connector(name: str, at: Location, line: int) -> type[Connector]:
+    """The connector of this name. Raises DeclarationError where there is none: of its options nothing can be said."""
     here = Location(at.path, line)
     if name in CONNECTORS_NOT_BUILT and name not in (others := names_outside(CONNECTOR_GROUP)):
-        # It has options of its own, of which nothing can be said.
         built = join_words((*CONNECTORS, *others))
         raise declaration_error("NOT_BUILT", f"'connector' = '{name}' is not built yet. Built is {built}.", here)
     if name not in CONNECTORS and name not in (others := names_outside(CONNECTOR_GROUP)):
-        accepted = join_words((*CONNECTORS, *others))
-        problems.add("OPTION_VALUE", f"option 'connector' is '{name}'. Accepted is {accepted}.", here)
-        return None
+        raise declaration_error("EXTENSION", missing_extension("connector", name, (*CONNECTORS, *others)), here)
     try:
         return find_connector(name)
     except ExtensionError as error:
-        # As above: of what its options are nothing can be said.
         raise declaration_error("EXTENSION", f"connector {error}", here) from error
 
 
 def _format(name: str, at: Location, line: int, problems: Problems) -> type[Format] | None:
-    """The format of this name; None where there is none, which is then one of the problems."""
+    """The format of this name; None for one that is not built, which is then one of the problems.
+
+    Raises DeclarationError where there is none: of its options nothing can be said.
+    """
     here = Location(at.path, line)
     if name not in FORMATS and name not in (others := names_outside(FORMAT_GROUP)):
         built = join_words((*FORMATS, *others))
         if name in FORMATS_NOT_BUILT:
             problems.add("NOT_BUILT", f"'format' = '{name}' is not built yet. Built is {built}.", here)
-        else:
-            problems.add("OPTION_VALUE", f"option 'format' is '{name}'. Accepted is {built}.", here)
-        return None
+            return None
+        raise declaration_error("EXTENSION", missing_extension("format", name, (*FORMATS, *others)), here)
     try:
         return find_format(name)
     except ExtensionError as error:

@@ -31,6 +31,7 @@ from freshline.declare.registry import (
     ExtensionError,
     find_merge,
     merge_options,
+    missing_extension,
     names_outside,
     shipped_merges,
 )
@@ -62,7 +63,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
     """Judge what the file alone can tell; raises DeclarationErrors with all that is wrong."""
     problems = Problems()
     at = clauses.written_at
-    kind = _merge_kind(clauses, problems)
+    kind = _merge_kind(clauses)
     of_merges = (*merge_options(), *(() if kind is None else kind.options))
     known = tuple(dict.fromkeys((*TABLE_OPTIONS, *(each.name for each in of_merges if not each.is_beginning))))
     passed_on = tuple(each.name for each in of_merges if each.is_beginning)
@@ -758,16 +759,14 @@ def _require_options(kind: type[Merge], options: Options) -> None:
             )
 
 
-def _merge_kind(clauses: TableClauses, problems: Problems) -> type[Merge] | None:
-    """The kind of merge that is named; None where none is, or where there is none, which is then a problem."""
+def _merge_kind(clauses: TableClauses) -> type[Merge] | None:
+    """The kind of merge that is named, None where none is. Raises DeclarationError where there is none of that name."""
     written = clauses.options.get("merge")
     if written is None:
         return None
     name, here = written.value.strip().lower(), Location(clauses.written_at.path, written.line)
     if name not in MERGES and name not in (others := names_outside(MERGE_GROUP)):
-        built = join_words((*MERGES, *others))
-        problems.add("OPTION_VALUE", f"option 'merge' is '{name}'. Accepted is {built}.", here)
-        return None
+        raise declaration_error("EXTENSION", missing_extension("merge", name, (*MERGES, *others)), here)
     try:
         return find_merge(name)
     except ExtensionError as error:
