@@ -198,6 +198,33 @@ def test_a_mistake_elsewhere_costs_a_request_nothing_and_a_change_or_a_mistake_a
     assert not is_refused(orders)
 
 
+def test_one_that_starts_beside_mistakes_keeps_what_stands_and_takes_up_what_is_corrected(settings, assets):
+    orders, big, small = map(TableName.parse, ("orders", "big", "small"))
+    (assets / "big.sql").write_text("CREATE MATERIALIZED TABLE big AS SELECT id FROM nowhere")
+    (assets / "small.sql").write_text("CREATE MATERIALIZED TABLE small AS SELECT nothing FROM orders")
+    declarations = Declarations(settings)
+
+    assert set(declarations.graph.order) == {orders}
+    partial = [declarations.partial]
+    assert set(declarations.left_out) == {big, small}
+    assert declarations.check_strictly(wanted=(orders,)) is declarations.graph
+    with pytest.raises(DeclarationError, match="nowhere"):
+        declarations.check_strictly()
+    # One is corrected while the other is not.
+    (assets / "small.sql").write_text(TABLE.format(least=0).replace("big", "small"))
+    assert set(declarations.check_whole().order) == {orders, small}
+    assert set(declarations.left_out) == {big}
+    # A mistake in what stood does not take that out of the loops.
+    (assets / "small.sql").write_text("CREATE MATERIALIZED TABLE small AS SELECT nothing FROM orders")
+    assert set(declarations.check_whole().order) == {orders, small}
+    (assets / "small.sql").write_text(TABLE.format(least=0).replace("big", "small"))
+    (assets / "big.sql").write_text(TABLE.format(least=2))
+    assert set(declarations.check_whole().order) == {orders, big, small}
+    assert declarations.error is None
+    assert set(declarations.left_out) == set()
+    assert [*partial, declarations.partial] == [True, False]
+
+
 @pytest.mark.seconds
 def test_a_change_in_a_module_that_a_python_table_imports_is_a_change(settings, assets):
     (settings.root / "lib").mkdir()

@@ -657,13 +657,52 @@ def test_a_failpoint_kills_the_engine_with_its_jvm_and_the_next_refresh_continue
 
 def test_what_keeps_an_engine_from_starting_is_told_in_one_sentence(tmp_path):
     project = Project(tmp_path / "shop")
-    (project.root / "assets" / "wrong.sql").write_text("CREATE MATERIALIZED TABLE wrong AS SELECT id FROM nowhere")
+    (project.root / "pyproject.toml").write_text('[tool.freshline]\njava-home = "/no/java"\n')
     command = [sys.executable, "-m", "freshline.engine.main", "--project", str(project.root)]
 
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert ended.returncode == 1
-    assert "assets/wrong.sql:1" in ended.stderr
-    assert "nowhere" in ended.stderr
+    assert "/no/java" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert read_holder(project.settings.warehouse) is None
+
+
+@pytest.mark.long
+def test_an_engine_that_starts_beside_a_mistake_keeps_the_other_tables_and_what_is_stored_stays_readable(tmp_path):
+    project = Project(tmp_path / "shop")
+    assets = project.root / "assets"
+    other = EVENTS.replace("SOURCE events", "SOURCE others").replace("'landing'", "'others'")
+    (assets / "others.sql").write_text(other)
+    (project.root / "others").mkdir()
+    try:
+        project.land("one", 1, 2, 3)
+        first = project.connect()
+        refresh(first)
+        first.stop()
+        # As when the package of its connector is uninstalled.
+        right = (assets / "events.sql").read_text()
+        (assets / "events.sql").write_text(right.replace("'files'", "'spool'"))
+        (project.root / "others" / "one.json").write_text('{"id": 7, "kind": "k", "amount": 7}\n')
+
+        second = project.connect()
+        assert refresh(second, "others")["others"]["state"] == "SUCCEEDED"
+        assert rows(
+            second, "SELECT b.id FROM events e JOIN big b ON e.id = b.id JOIN others ON true ORDER BY b.id"
+        ) == [
+            {"id": 2},
+            {"id": 3},
+        ]
+        assert [each["table"] for each in second.status()] == ["others"]
+        *_, mistakes, done = list(second.run("tick"))
+        assert (mistakes["type"], done["state"]) == ("mistakes", "SUCCEEDED")
+        for request, arguments in (("refresh", {"tables": ["big"]}), ("refresh", {}), ("purge", {"table": "events"})):
+            events = list(second.run(request, **arguments))
+            assert events[-1]["error"]["rule"] == "EXTENSION", request
+        (assets / "events.sql").write_text(right)
+        project.land("two", 4)
+        assert refresh(second)["big"]["state"] == "SUCCEEDED"
+        assert project.ids("big") == [2, 3, 4]
+        second.stop()
+    finally:
+        project.end()

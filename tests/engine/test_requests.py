@@ -23,7 +23,7 @@ from freshline.declare.project import read_declarations
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.requests import ASKER_GONE_SECONDS, KEPT_SECONDS, Request, Requests, read_refresh
 from freshline.engine.work import Job, Work
-from freshline.errors import EngineError, QueryError, RequestError
+from freshline.errors import DeclarationError, DeclarationErrors, EngineError, QueryError, RequestError
 from freshline.manage.decide import IntentionWriter
 from freshline.plan.alter import decide_suspension
 from freshline.plan.receipt import Receipt
@@ -70,7 +70,13 @@ class Bench:
             lock=lambda name: threading.Lock(),
             failpoint=lambda point: None,
         )
-        declarations: Any = SimpleNamespace(graph=self.graph, check_strictly=lambda check, wanted: self.graph)
+        declarations: Any = SimpleNamespace(
+            graph=self.graph,
+            check_strictly=lambda check, wanted: self.graph,
+            check_whole=lambda check: self.graph,
+            error=None,
+        )
+        self.declarations = declarations
         effective_graph = EffectiveGraph(declarations, control, lambda: datetime.now(UTC))
         self.requests = Requests(runtime, effective_graph, self.work, lambda graph: (TableName.parse("d"),))
 
@@ -222,6 +228,17 @@ def test_what_cannot_be_asked_is_told_before_any_work(bench, arguments, sentence
 def test_an_unknown_kind_is_no_request(bench):
     with pytest.raises(RequestError, match="refresh, backfill, verify, sql, tick"):
         bench.requests.submit("dance", {})
+
+
+def test_a_tick_refreshes_what_stands_and_names_the_mistakes_beside_it(bench):
+    bench.declarations.error = DeclarationErrors([DeclarationError("SYNTAX", "it is wrong.", where="assets/x.sql:1")])
+    events = bench.wait(bench.requests.submit("tick", {}))
+
+    assert states(events) == {"d": "SUCCEEDED"}
+    assert [event["error"]["errors"][0]["where"] for event in events if event["type"] == "mistakes"] == [
+        "assets/x.sql:1"
+    ]
+    assert events[-1]["state"] == "SUCCEEDED"
 
 
 def test_a_tick_refreshes_what_is_due(bench):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from freshline.cli.declared import named_mistakes
 from freshline.cli.options import json_option, open_settings, project_option, written_out
 from freshline.errors import RequestError
 
@@ -40,16 +41,17 @@ def command(
     # SQLAlchemy is imported when it is used, like all that is heavy.
     from freshline.manage.freshness import reset_freshness, set_freshness
 
-    if freshness is None:
-        decision = reset_freshness(table, cascade=cascade, project=settings)
-    else:
-        decision = set_freshness(
-            table,
-            written_out(freshness),
-            for_=None if lasts is None else written_out(lasts),
-            cascade=cascade,
-            project=settings,
-        )
+    with named_mistakes():
+        if freshness is None:
+            decision = reset_freshness(table, cascade=cascade, project=settings)
+        else:
+            decision = set_freshness(
+                table,
+                written_out(freshness),
+                for_=None if lasts is None else written_out(lasts),
+                cascade=cascade,
+                project=settings,
+            )
     click.echo(
         json.dumps(decision.as_json(), indent=2) if as_json else "\n".join([decision.sentence, *decision.warnings])
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from freshline.cli.ask import ask, connect
+from freshline.cli.declared import open_declared
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.refresh import exit_code, outcome_lines
@@ -17,7 +18,6 @@ from freshline.declare.managing import read_start
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
-from freshline.plan.project import open_project
 
 if TYPE_CHECKING:
     from freshline.plan.definition import DefinitionChange
@@ -54,7 +54,9 @@ def command(tables: Sequence[str], start: str | None, force: bool, project: Path
             if not changes:
                 progress.print("no declaration has changed")
         if asked:
-            outcomes = take_up(connect(settings, progress), asked, progress, quiet=as_json)
+            outcomes = take_up(
+                connect(settings, progress, [str(name) for name in asked]), asked, progress, quiet=as_json
+            )
     if as_json:
         found = [
             {"table": str(name), "change": str(change.kind), "about": list(change.about)}
@@ -72,7 +74,7 @@ def changed_tables(settings: Settings, tables: Sequence[str]) -> dict[TableName,
     from freshline.plan.alter import find_table
     from freshline.plan.definition import ChangeClass
 
-    graph = open_project(settings)
+    graph = open_declared(settings, tables)
     named = [find_table(graph, text) for text in tables]
     found = {}
     for spec in graph.tables:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
+
+import click
 
 from freshline.cli.failures import CommandError
 from freshline.cli.progress import Progress
@@ -31,16 +33,21 @@ def running_engine(settings: Settings) -> EngineClient | None:
         return None
 
 
-def connect(settings: Settings, progress: Progress) -> EngineClient:
+def connect(settings: Settings, progress: Progress, wanted: Collection[str] | None = None) -> EngineClient:
     """The engine of the project, started where none answers.
 
     Declarations are read here before an engine is started for them: all that is wrong with them is known in a second
-    instead of after the start of a JVM. Raises DeclarationErrors and EngineError.
+    instead of after the start of a JVM. `wanted` are the tables that must have no mistake, None for all of them. Raises
+    DeclarationErrors and EngineError.
     """
     if running_engine(settings) is None:
+        from freshline.cli.declared import open_declared
         from freshline.plan.project import open_project
 
-        open_project(settings)
+        if wanted is None:
+            open_project(settings)
+        else:
+            open_declared(settings, wanted)
     from freshline.engine.client import EngineClient
 
     return EngineClient.connect(settings, start=True, progress=progress)
@@ -70,6 +77,9 @@ def _answers(asked: Iterator[dict[str, Any]], progress: Progress) -> Iterator[di
             if event["type"] == "progress":
                 table = event.get("table")
                 progress(f"{table}: {event['message']}" if table else str(event["message"]))
+            elif event["type"] == "mistakes":
+                for line in CommandError(event["error"]).lines():
+                    click.echo(line, err=True)
             elif event["type"] == "done":
                 if event["state"] == "CANCELLED":
                     raise CancelledError("the request was cancelled; nothing was committed after that.")

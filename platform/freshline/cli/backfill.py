@@ -53,7 +53,7 @@ def command(
         **({} if name is None else {"id": name, "resume": True}),
     }
     with Progress() as progress:
-        events = ask_on(lambda: connect(settings, progress), "backfill", progress, **arguments)
+        events = ask_on(lambda: connect(settings, progress, [table]), "backfill", progress, **arguments)
         return show_backfill(events, progress, as_json, dry_run=dry_run)
 
 

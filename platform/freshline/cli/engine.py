@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from freshline.cli.ask import running_engine
+from freshline.cli.declared import open_declared
 from freshline.cli.failures import FAILED
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.engine.client import EngineClient
-from freshline.plan.project import open_project
 
 
 @click.group(epilog="\b\nExample:\n  freshline engine start")
@@ -30,7 +30,8 @@ def command() -> None:
 def start(project: Path | None, as_json: bool) -> None:
     """Start the engine with its loops. It refreshes the tables by their modes until you stop it."""
     settings = open_settings(project)
-    open_project(settings)
+    # What is wrong with some tables is named, and the others are kept.
+    open_declared(settings)
     with Progress() as progress:
         running = running_engine(settings)
         already = running is not None and bool(running.health().get("loops"))

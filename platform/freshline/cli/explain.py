@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from freshline.cli.declared import open_declared
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.terminal import show, terminal_width
 from freshline.declare.settings import Settings
@@ -47,9 +48,8 @@ def command(tables: Sequence[str], freshness: bool, project: Path | None, as_jso
 def explain(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object]]:
     """The explanation of each table as a text and as a JSON object. Raises RequestError for what is no table."""
     from freshline.declare.rules import nearest
-    from freshline.plan.project import open_project
 
-    graph = open_project(settings)
+    graph = open_declared(settings, tables)
     specs = {str(spec.name).lower(): spec for spec in graph.tables}
     chosen: list[TableSpec] = []
     for text in tables or [str(spec.name) for spec in graph.tables]:
@@ -75,10 +75,9 @@ def explain_promises(settings: Settings, tables: Sequence[str]) -> list[tuple[st
     from freshline.commit.control_store import ControlStore
     from freshline.plan.freshness_cost import Measured
     from freshline.plan.intentions import apply_overrides
-    from freshline.plan.project import open_project
     from freshline.report.explain import read_measured
 
-    graph = open_project(settings)
+    graph = open_declared(settings, tables)
     measured = Measured({}, {})
     with ExitStack() as stack:
         if settings.has_control_store:

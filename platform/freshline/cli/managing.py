@@ -15,6 +15,7 @@ import click
 from freshline.cli.apply import take_up
 from freshline.cli.ask import ask, ask_on, connect
 from freshline.cli.backfill import show_backfill
+from freshline.cli.declared import named_mistakes, open_declared
 from freshline.cli.describe import describe
 from freshline.cli.explain import explain, explain_promises
 from freshline.cli.progress import Progress
@@ -50,7 +51,6 @@ from freshline.declare.rules import nearest
 from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.errors import RequestError
-from freshline.plan.project import open_project
 
 if TYPE_CHECKING:
     from freshline.declare.graph import Graph
@@ -73,12 +73,13 @@ def answer_managing(
         case Refresh() | Verify() | AlterQuery() | Drop(purge=True):
             return _ask_engine(settings, client, statement, as_json)
         case SetFreshness() | ResetFreshness() | Suspend() | Resume() | Create() | Drop():
-            changed = _change(settings, statement)
+            with named_mistakes():
+                changed = _change(settings, statement)
             return report(changed.as_json(), "\n".join([changed.sentence, *getattr(changed, "warnings", ())]))
         case CreateSavepoint() | RestoreSavepoint() | DropSavepoint() | ShowSavepoints():
             return report(*_savepoint(settings, client, statement))
         case ShowTables():
-            with open_status(settings, open_project(settings)) as read:
+            with open_status(settings, open_declared(settings)) as read:
                 statuses, now = read()
             return report([status.as_json() for status in statuses], status_text(statuses, now))
         case ShowRefreshes(wanted):
@@ -87,11 +88,11 @@ def answer_managing(
         case ShowCreate(table):
             from freshline.manage.declaration import declaration_text
 
-            graph = open_project(settings)
+            graph = open_declared(settings, [str(table)])
             text = declaration_text(settings, graph, _known(graph, table))
             return report({"table": str(table), "statement": text}, text)
         case Describe(table, extended):
-            graph = open_project(settings)
+            graph = open_declared(settings, [str(table)])
             value, text = describe(settings, graph, _known(graph, table), extended=extended)
             return report(value, text)
         case Explain(table):
@@ -115,14 +116,14 @@ def _ask_engine(
         case Refresh(table, full, partitions):
             named = [[list(pair) for pair in partition] for partition in partitions]
             with Progress() as progress:
-                engine = client or connect(settings, progress)
+                engine = client or connect(settings, progress, [str(table)])
                 # As `freshline refresh` does: exactly the named partitions, at positions that the table has.
                 arguments = {"tables": [str(table)], "full": full, "partitions": named, "upstreams": not named}
                 return show_outcomes(ask(engine, "refresh", progress, **arguments), progress, as_json)
         case Verify(table, partitions):
             named = [[list(pair) for pair in partition] for partition in partitions]
             with Progress() as progress:
-                engine = client or connect(settings, progress)
+                engine = client or connect(settings, progress, [str(table)])
                 events = ask(engine, "verify", progress, tables=[str(table)], partitions=named)
                 return show_verifications(events, progress, as_json)
         case AlterQuery():
@@ -137,13 +138,19 @@ def _alter_query(settings: Settings, client: EngineClient | None, statement: Alt
     """Write the query, and have it taken up from where the statement says."""
     from freshline.manage.declaration import alter_query
 
-    changed, asked = alter_query(statement, settings)
+    with named_mistakes():
+        changed, asked = alter_query(statement, settings)
     outcomes: list[dict[str, Any]] = []
     with Progress() as progress:
         if not as_json:
             progress.print(changed.sentence)
         if asked is not None:
-            outcomes = take_up(client or connect(settings, progress), {changed.table: asked}, progress, quiet=as_json)
+            outcomes = take_up(
+                client or connect(settings, progress, [str(changed.table)]),
+                {changed.table: asked},
+                progress,
+                quiet=as_json,
+            )
     if as_json:
         click.echo(json.dumps({**changed.as_json(), "outcomes": outcomes}, indent=2))
     return exit_code(outcomes)
@@ -182,7 +189,10 @@ def _backfill(settings: Settings, client: EngineClient | None, statement: Refres
     connected = [client] if client is not None else []
     with Progress() as progress:
         events = ask_on(
-            lambda: connected.pop() if connected else connect(settings, progress), "backfill", progress, **arguments
+            lambda: connected.pop() if connected else connect(settings, progress, [str(statement.table)]),
+            "backfill",
+            progress,
+            **arguments,
         )
         return show_backfill(events, progress, as_json)
 

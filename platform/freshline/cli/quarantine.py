@@ -29,6 +29,6 @@ def retry(sources: Sequence[str], project: Path | None, as_json: bool) -> int:
     """
     settings = open_settings(project)
     with Progress() as progress:
-        client = connect(settings, progress)
+        client = connect(settings, progress, sources)
         asked = {"tables": list(sources), "retry": True, "upstreams": False}
         return show_outcomes(ask(client, "refresh", progress, **asked), progress, as_json)

@@ -47,7 +47,7 @@ def command(
     settings = open_settings(project)
     arguments = refresh_arguments(tables, partitions, full, only)
     with Progress() as progress:
-        client = connect(settings, progress)
+        client = connect(settings, progress, tables or None)
         return show_outcomes(ask(client, "refresh", progress, **arguments), progress, as_json)
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from freshline.cli.declared import open_declared
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.declare.names import TableName
 from freshline.declare.rules import nearest
 from freshline.declare.settings import Settings
 from freshline.errors import RequestError
-from freshline.plan.project import open_project
 from freshline.report.table_text import count_text, duration_text, table_text
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def read_refreshes(settings: Settings, table: str | None, limit: int, *, changes
         finally:
             store.close()
     if not records and name is not None:
-        graph = open_project(settings)
+        graph = open_declared(settings, [str(name)])
         if name not in graph:
             known = [str(other) for other in graph.order]
             raise RequestError(f"there is no table or source {name}.{nearest(str(name), known)}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from freshline.cli.declared import named_mistakes
 from freshline.cli.options import json_option, open_settings, project_option
 
 
@@ -23,5 +24,6 @@ def command(table: str, project: Path | None, as_json: bool) -> None:
     # SQLAlchemy is imported when it is used, like all that is heavy.
     from freshline.manage.suspension import resume
 
-    decision = resume(table, project=settings)
+    with named_mistakes():
+        decision = resume(table, project=settings)
     click.echo(json.dumps(decision.as_json(), indent=2) if as_json else decision.sentence)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from freshline.cli.declared import open_declared
 from freshline.cli.options import json_option, open_settings, project_option
 
 
@@ -19,10 +20,12 @@ def command(project: Path | None, as_json: bool) -> None:
     `freshline sql --snapshot` runs a query over them.
     """
     # What reads Delta logs is imported when it is used.
-    from freshline.engine.reading import read_snapshot
+    from freshline.commit.snapshot import newest_snapshot
+    from freshline.commit.warehouse import Warehouse
     from freshline.report.table_text import table_text
 
-    found = read_snapshot(project=open_settings(project))
+    settings = open_settings(project)
+    found = newest_snapshot(open_declared(settings), Warehouse(settings.warehouse))
     if as_json:
         click.echo(json.dumps(found.as_json(), indent=2))
         return

@@ -46,7 +46,7 @@ def command(statement: str | None, limit: int | None, snapshot: bool, project: P
     if not sys.stdin.isatty():
         return max((_answer(settings, None, text, limit, as_json, snapshot) for text in read_pipe()), default=0)
     with Progress() as progress:
-        client = connect(settings, progress)
+        client = connect(settings, progress, ())
     statements = read_terminal(settings.state / "sql_history")
     converse(statements, lambda text: _answer(settings, client, text, limit, as_json, snapshot))
     return 0
@@ -66,7 +66,7 @@ def _answer(
     columns: list[tuple[str, str]] = []
     rows: list[str] = []
     with Progress() as progress:
-        client = client or connect(settings, progress)
+        client = client or connect(settings, progress, ())
         # One row more than is shown tells whether there are more.
         asked = limit + 1 if limit else ALL_ROWS
         more = {"snapshot": True} if snapshot else {}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from freshline.cli.ask import running_engine
+from freshline.cli.declared import open_declared
 from freshline.cli.failures import line_of, name_beside
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
@@ -25,7 +26,6 @@ from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.engine.watch_health import read_watch_problems
 from freshline.errors import DeliveryError, EngineError
-from freshline.plan.project import open_project
 from freshline.plan.result import State
 from freshline.report.intention_text import intention_lines
 from freshline.report.table_text import (
@@ -77,7 +77,7 @@ def command(watch: bool, project: Path | None, as_json: bool) -> None:
     Lag is how far the data is behind the root sources, never the time since the last run. Starts no process.
     """
     settings = open_settings(project)
-    graph = open_project(settings)
+    graph = open_declared(settings)
     if watch:
         with open_status(settings, graph) as read:
             watch_status(read, threading.Event(), as_json=as_json)

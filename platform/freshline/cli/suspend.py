@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from freshline.cli.declared import named_mistakes
 from freshline.cli.options import json_option, open_settings, project_option, written_out
 
 
@@ -25,5 +26,6 @@ def command(table: str, lasts: str | None, because: str | None, project: Path | 
     # SQLAlchemy is imported when it is used, like all that is heavy.
     from freshline.manage.suspension import suspend
 
-    decision = suspend(table, for_=None if lasts is None else written_out(lasts), because=because, project=settings)
+    with named_mistakes():
+        decision = suspend(table, for_=None if lasts is None else written_out(lasts), because=because, project=settings)
     click.echo(json.dumps(decision.as_json(), indent=2) if as_json else decision.sentence)

@@ -18,8 +18,9 @@ from freshline.cli.refresh import show_outcomes
 def command(project: Path | None, as_json: bool) -> int:
     """Check once which tables are due by their freshness, and refresh these.
 
-    A second tick at the same moment does nothing. Exit code 1 if a refresh failed.
+    A second tick at the same moment does nothing. Exit code 1 if a refresh failed. A table whose declaration has a
+    mistake costs the others nothing.
     """
     settings = open_settings(project)
     with Progress() as progress:
-        return show_outcomes(ask(connect(settings, progress), "tick", progress), progress, as_json)
+        return show_outcomes(ask(connect(settings, progress, ()), "tick", progress), progress, as_json)

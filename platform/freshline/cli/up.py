@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from freshline.cli.declared import open_declared
 from freshline.cli.failures import name_beside
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.processes import UpRecord
@@ -19,7 +20,6 @@ from freshline.cli.progress import Progress
 from freshline.cli.supervisor import Supervisor, check_port, interruptible, last_line, record_file
 from freshline.declare.settings import Settings, as_private
 from freshline.errors import EngineError
-from freshline.plan.project import open_project
 from freshline.report.alerts.channels.opened import channel_problems
 
 _START_SECONDS = 600.0  # the first start may fetch jars
@@ -42,8 +42,9 @@ def command(detach: bool, port: int | None, project: Path | None, as_json: bool)
     folder. An alert channel that cannot be used is named, and the others go on.
     """
     settings = open_settings(project)
-    # All that is wrong with the declarations is told at once, before anything starts.
-    open_project(settings)
+    # All that is wrong is told at once, before anything starts. It must not keep the other tables from being refreshed:
+    # a machine that restarts says `up` too.
+    open_declared(settings)
     # A channel that cannot be used leaves the others, and the tables, as they are.
     name_beside(channel_problems(settings))
     if detach:

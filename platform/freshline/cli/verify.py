@@ -41,7 +41,8 @@ def command(tables: Sequence[str], partitions: Sequence[str], project: Path | No
         raise RequestError("--partition names partitions of one table: name that table, and no other.")
     named = [parse_partition(text) for text in partitions]
     with Progress() as progress:
-        events = ask(connect(settings, progress), "verify", progress, tables=list(tables), partitions=named)
+        client = connect(settings, progress, tables or None)
+        events = ask(client, "verify", progress, tables=list(tables), partitions=named)
         return show_verifications(events, progress, as_json)
 
 

@@ -79,6 +79,7 @@ def surroundings_of(settings: Settings) -> Surroundings:
         scheduler=_scheduler_reader(settings),
         ended=lambda heartbeats: [*_ended_engine(settings, heartbeats), *up.ended()],
         dagster_url=lambda: settings.dagster_url or up.url,
+        left_out=lambda: declarations.left_out,
     )
 
 

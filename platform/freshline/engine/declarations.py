@@ -2,7 +2,8 @@
 
 Looked at by what the file system knows of the files, which is cheap; what a declaration means is decided by its
 fingerprint, in the refresh. While the files have errors the graph before them stays in force for the loops, and
-requests get the errors, unless the tables that they name have none and are as they were. Files in Python are programs,
+requests get the errors, unless the tables that they name have none and are as they were. An engine that starts while
+files have errors keeps what stands without them, and takes up what is corrected. Files in Python are programs,
 and loading them may take as long as their limit: they are read in a thread of their own, and the graph before them
 stays in force for the loops until that has ended. Requests wait for it.
 """
@@ -38,18 +39,31 @@ class Declarations:
     """The newest graph without errors, and the errors of the files as they are now."""
 
     def __init__(self, settings: Settings) -> None:
-        """Read the project; raises DeclarationErrors."""
+        """Read the project; raises DeclarationErrors where it cannot stand without its mistakes."""
         self._settings = settings
         self._changed: Callable[[Graph], None] = lambda _: None
         self._lock = threading.Lock()
         self._error: DeclarationError | None = None
         self._standing: Graph | None = None
+        self._partial = False
+        self._left_out: tuple[TableName, ...] = ()
         self._reading: threading.Thread | None = None
         # As the files were before they are read: what is replaced meanwhile is read again.
         declared, modules = self._declared(), self._modules()
-        self._graph = open_project(settings)
+        try:
+            self._graph = open_project(settings)
+        except DeclarationError as error:
+            self._graph = self._begin_without(error)
         models = {(model.path, model.facts) for model in self._graph.models.values()}
         self._signature = declared | models | (modules if self._imports_modules else set())
+
+    def _begin_without(self, error: DeclarationError) -> Graph:
+        """What stands without the mistakes. Raises DeclarationErrors where nothing can."""
+        standing = open_standing(self._settings)
+        LOG.warning("the declarations have errors; what stands without them is in force:\n%s", error)
+        self._error, self._partial = error, True
+        self._standing, self._left_out = standing.graph, standing.left_out
+        return standing.graph
 
     def on_change(self, changed: Callable[[Graph], None]) -> None:
         """Call `changed` with each later graph."""
@@ -64,6 +78,16 @@ class Declarations:
     def error(self) -> DeclarationError | None:
         """What is wrong with the files, as of the last look."""
         return self._error
+
+    @property
+    def partial(self) -> bool:
+        """Whether no graph without errors was read yet, so that declared tables are missing in it."""
+        return self._partial
+
+    @property
+    def left_out(self) -> tuple[TableName, ...]:
+        """The tables that are declared with mistakes and are not in the graph in force, as far as they are known."""
+        return tuple(name for name in self._left_out if name not in self._graph)
 
     def check(self) -> Graph:
         """Look at the files, read them if one has changed, and return the graph in force.
@@ -81,13 +105,18 @@ class Declarations:
         It does not where `wanted` are named, and the declarations of these and of all that they read have no mistake
         and are as they were. `check` is called while it waits and may raise.
         """
+        self.check_whole(check)
+        error = self._error
+        if error is not None and not self._is_as_it_was(wanted):
+            raise error
+        return self._graph
+
+    def check_whole(self, check: Callable[[], None] = lambda: None) -> Graph:
+        """As `check`, when reading has ended. For what asks for stored rows, which no mistake changes."""
         # What is being read may have changed since that began.
         while (reading := self._begin()) is not None:
             reading.join(_CHECK_SECONDS)
             check()
-        error = self._error
-        if error is not None and not self._is_as_it_was(wanted):
-            raise error
         return self._graph
 
     def _is_as_it_was(self, wanted: Collection[TableName]) -> bool:
@@ -115,25 +144,31 @@ class Declarations:
             graph = open_project(self._settings)
         except DeclarationError as error:
             LOG.warning("the declarations have changed and have errors; the ones before stay in force:\n%s", error)
-            self._standing = self._read_standing()
             self._error = error
+            self._take_standing()
             return
         except Exception as error:
             LOG.exception("the declarations could not be read; the ones before stay in force")
             self._standing = None
             self._error = DeclarationError("FILE", f"the declarations cannot be read: {type(error).__name__}: {error}")
             return
-        self._error = None
+        self._error, self._partial, self._left_out = None, False, ()
         self._graph = graph
         LOG.info("the declarations have changed: %d tables and sources", len(graph))
         self._changed(graph)
 
-    def _read_standing(self) -> Graph | None:
-        """What stands without the mistakes; None where these are not in the files of tables."""
+    def _take_standing(self) -> None:
+        """What stands without the mistakes, in force where the graph before lacks tables that are corrected now."""
         try:
-            return open_standing(self._settings).graph
+            standing = open_standing(self._settings)
         except DeclarationError:
-            return None
+            # They are not in the files of tables.
+            self._standing = None
+            return
+        self._standing, self._left_out = standing.graph, standing.left_out
+        if self._partial and all(name in standing.graph for name in self._graph.order):
+            self._graph = standing.graph
+            self._changed(standing.graph)
 
     def _check(self) -> set[Known]:
         files = self._declared() | {_known(model.path) for model in self._graph.models.values()}

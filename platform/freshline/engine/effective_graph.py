@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ from freshline.commit.control_store import ControlStore
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.engine.declarations import Declarations
-from freshline.errors import FreshlineError
+from freshline.errors import DeclarationError, FreshlineError
 from freshline.manage.decide import IntentionWriter
 from freshline.plan.hold import Hold, held_tables
 from freshline.plan.intentions import Intentions, apply_overrides
@@ -73,6 +73,26 @@ class EffectiveGraph:
     def held(self) -> Mapping[TableName, Hold]:
         """The tables that the loops leave alone, as of the last look."""
         return self._held
+
+    @property
+    def partial(self) -> bool:
+        """Whether declared tables are missing in the graph, because the engine began while they had mistakes."""
+        return self._declarations.partial
+
+    @property
+    def error(self) -> DeclarationError | None:
+        """What is wrong with the files."""
+        return self._declarations.error
+
+    @property
+    def left_out(self) -> Sequence[TableName]:
+        """The tables that are declared with mistakes and are not in the graph in force."""
+        return self._declarations.left_out
+
+    def check_whole(self, check: Callable[[], None] = lambda: None) -> Graph:
+        """As `check`, once all is read, whatever mistakes there are: for what asks for stored rows."""
+        self._declarations.check_whole(check)
+        return self.follow()
 
     def check(self) -> Graph:
         """Look at the files and at the store, and return the graph in force."""

@@ -280,7 +280,8 @@ class Engine:
         return name in graph and graph.mode(name) is not Mode.CONTINUOUS
 
     def _maintain(self, name: TableName) -> None:
-        if name in self._runtime.graph:
+        # A table that is left out for a mistake may have to read what would be removed.
+        if name in self._runtime.graph and not self._effective_graph.partial:
             maintain_table(self._runtime, name)
 
     def _on_outcome(self, job: Job, outcome: RefreshResult | None) -> None:
@@ -376,7 +377,9 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
             provide_jars=lambda name: provide_connector_jars(name, settings, session, progress=_jar_progress(progress)),
             require_warehouse=lock.require_in_place,
         )
-        for purged in finish_purges(runtime.warehouse, effective_graph.graph.order):
+        # Not while tables are left out for a mistake: whether one of them is declared again is not known.
+        declared = None if effective_graph.partial else effective_graph.graph.order
+        for purged in () if declared is None else finish_purges(runtime.warehouse, declared):
             LOG.info("deleted what was left of %s, which was dropped", purged)
             control.forget_check(purged)
         if tracing is not None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from freshline.commit.consumers import forget_consumer, keep_consumer, read_consumer, read_consumers
 from freshline.commit.control_reading import open_for_a_look
-from freshline.commit.delta_log import commit_digest, newest_version, receipt_at, table_id
+from freshline.commit.delta_log import commit_digest, exists, newest_version, receipt_at, table_id
 from freshline.commit.reading import net_changes, read_history
 from freshline.commit.reading import read_changes as changes_at
 from freshline.commit.reading import read_rows as rows_at
@@ -27,9 +27,9 @@ from freshline.declare.names import TableName
 from freshline.declare.rules import nearest
 from freshline.engine.savepoints import Project, project_settings
 from freshline.errors import ConsumerError, ConsumerExpiredError, ReadError, RequestError, SavepointError
-from freshline.plan.project import open_project
 from freshline.plan.read import DEFAULT_EXPIRY_DAYS, Consumer, Read, ReadMode, plan_read
 from freshline.plan.savepoint import LOST, require_name
+from freshline.plan.standing import open_graph, open_standing
 
 Place = int | datetime | str
 Clock = Callable[[], datetime]
@@ -97,7 +97,7 @@ def read_snapshot(*, project: Project = None) -> Snapshot:
     settings = project_settings(project)
     control = open_for_a_look(settings.control_store, settings.umask)
     try:
-        return newest_snapshot(open_project(settings), Warehouse(settings.warehouse), control.checks())
+        return newest_snapshot(open_graph(settings), Warehouse(settings.warehouse), control.checks())
     finally:
         control.close()
 
@@ -320,17 +320,21 @@ def _require_in_force(warehouse: Warehouse, name: str, now: datetime) -> None:
 
 def _find(table: str, project: Project) -> _Table:
     settings = project_settings(project)
-    graph = open_project(settings)
     try:
         name = TableName.parse(table)
     except ValueError as error:
         raise RequestError(str(error)) from error
+    standing = open_standing(settings)
+    graph, warehouse = standing.graph, Warehouse(settings.warehouse)
+    if name in standing.left_out and exists(warehouse.path(name)):
+        # What is stored stays readable, whatever is wrong with the declaration.
+        return _Table(name, warehouse.path(name), warehouse)
+    standing.require([name])
     if name not in graph:
         raise RequestError(
             f"there is no table or source {name}.{nearest(str(name), [str(other) for other in graph.order])}"
         )
     spec = graph.spec(name)
-    warehouse = Warehouse(settings.warehouse)
     return _Table(spec.name, warehouse.location(spec), warehouse)
 
 

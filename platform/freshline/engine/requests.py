@@ -265,7 +265,10 @@ class Requests:
             case "refresh":
                 return self._refresh(request)
             case "tick":
-                graph = self._effective_graph.check_strictly(request.cancellation.check)
+                # As the loops do: what stands is kept, and the mistakes are named.
+                graph = self._effective_graph.check_whole(request.cancellation.check)
+                if self._effective_graph.error is not None:
+                    request.report({"type": "mistakes", "error": self._effective_graph.error.as_json()})
                 return self._run(request, graph, _Asked(cause=LIVE), self._due(graph))
             case "backfill":
                 return self._backfill(request)
@@ -493,7 +496,7 @@ class Requests:
             raise RequestError("sql needs a `statement`")
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise RequestError(f"`limit` is a whole number of rows, not {limit!r}")
-        self._effective_graph.check_strictly(request.cancellation.check)
+        self._effective_graph.check_whole(request.cancellation.check)
         result = self._interruptible(
             request,
             lambda: query(
@@ -502,6 +505,7 @@ class Requests:
                 limit=limit,
                 cancellation=request.cancellation,
                 snapshot=bool(request.arguments.get("snapshot", False)),
+                left_out=self._effective_graph.left_out,
             ),
         )
         request.report(

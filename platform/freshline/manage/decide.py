@@ -23,9 +23,9 @@ from freshline.declare.settings import Settings
 from freshline.errors import RequestError, StorageError
 from freshline.plan.alter import FreshnessDecision, SuspensionDecision, describe_ends, with_warnings
 from freshline.plan.intentions import Intentions, apply_overrides
-from freshline.plan.project import open_project
 from freshline.plan.request import LIVE, MANUAL
 from freshline.plan.result import RefreshResult, State
+from freshline.plan.standing import open_graph
 
 Clock = Callable[[], datetime]
 Project = Settings | Path | str | None
@@ -145,16 +145,17 @@ class IntentionWriter:
 
 
 @contextmanager
-def open_intention_writer(project: Project, clock: Clock) -> Iterator[IntentionWriter]:
+def open_intention_writer(project: Project, clock: Clock, table: str) -> Iterator[IntentionWriter]:
     """The desk of a project: settings, a folder in it, or None for the current folder.
 
-    Raises SettingsError, DeclarationErrors, and what opening the control store raises.
+    Mistakes in other declarations than that of the `table` are logged. Raises SettingsError, DeclarationErrors, and
+    what opening the control store raises.
     """
     settings = project if isinstance(project, Settings) else None
     if settings is None:
         folder = None if project is None else Path(str(project))
         settings = read_settings(find_project(folder), os.environ)
-    graph = open_project(settings)
+    graph = open_graph(settings, [table])
     control = ControlStore.open(settings.control_store, settings.umask)
     try:
         yield IntentionWriter(graph, control, clock)

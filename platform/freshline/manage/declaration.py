@@ -6,6 +6,7 @@ reads it finds the declaration before or the one after.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,12 @@ from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.settings import Settings
 from freshline.declare.spec import Spec, TableSpec
-from freshline.errors import DeclarationError, RequestError, StorageError
+from freshline.errors import DeclarationError, DeclarationErrors, RequestError, StorageError
 from freshline.manage.decide import Clock, utc_now
 from freshline.plan.alter import find_table
 from freshline.plan.definition import ChangeClass, start_arguments
 from freshline.plan.project import open_project
+from freshline.plan.standing import log_mistake, open_graph, open_standing
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,11 @@ def create(statement: Create, settings: Settings) -> DeclarationChange:
         raise RequestError(
             f"{name} is declared already, in {_shown(settings, file)}. CREATE OR ALTER changes it.", where=str(name)
         )
-    old = _graph(settings)
+    old = _standing_graph(settings)
     if file.suffix != ".sql":
         raise _not_in_sql(settings, name, file)
     text = f"{_trimmed(statement.text)};\n"
-    new = open_project(settings, instead={file: text})
+    new = _judged(settings, file, text)
     _write(file, text)
     sentence = f"declared: {name}, in {_shown(settings, file)}."
     spec = new.spec(name)
@@ -101,7 +103,7 @@ def alter_query(
     # delta-rs is imported when it is used, like all that is heavy.
     from freshline.commit.definitions import change_of
 
-    graph = open_project(settings)
+    graph = open_graph(settings, [str(statement.table)], lambda _: None)
     name = find_table(graph, str(statement.table))
     spec = graph.spec(name)
     _require_own(spec)
@@ -118,7 +120,7 @@ def alter_query(
     if begin < 0:
         raise RequestError(f"its query is not found in {_shown(settings, file)}. Change it there.", where=str(name))
     text = f"{before[:begin]}{_trimmed(statement.query)}{before[begin + len(spec.query.written) :]}"
-    new = open_project(settings, instead={file: text}).table(name)
+    new = _judged(settings, file, text).table(name)
     change = change_of(Warehouse(settings.warehouse), new)
     asked = None if change is None else start_arguments(name, change, statement.start, force=force)
     written = new.fingerprint != spec.fingerprint
@@ -145,7 +147,8 @@ def drop(
     Raises RequestError for a table that is not there (unless `if_exists`), is a source, or is read by others. Of one
     that is to be purged the data is enough: so a drop that was stopped half way is finished by another.
     """
-    graph = open_project(settings)
+    # Whether a declaration with a mistake reads it is not known, and what is purged does not come back.
+    graph = open_project(settings) if purge else open_graph(settings, [str(table)], lambda _: None)
     left = Warehouse(settings.warehouse)
     if table not in graph:
         # What was decided about it outlived a drop that was stopped half way, or a file that a person removed.
@@ -163,7 +166,7 @@ def drop(
     if file.suffix == ".yaml":
         # The file may hold other tables, and is that of a component.
         raise _not_in_sql(settings, name, file)
-    open_project(settings, instead={file: None})
+    _judged(settings, file, None)
     # Nothing may refuse it from here on but the store and the disk: what is refused changes nothing.
     _require_control_store(settings, name)
     away = settings.state / "dropped" / f"{name}-{clock():%Y%m%dT%H%M%S}{file.suffix}"
@@ -240,12 +243,38 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(each for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
 
 
-def _graph(settings: Settings) -> Graph | None:
-    """The graph before the change; None while the files have errors, which the change may be meant to repair."""
+def _standing_graph(settings: Settings) -> Graph | None:
+    """What stands before the change, which may be meant to repair the rest; None where nothing does."""
     try:
-        return open_project(settings)
+        return open_standing(settings).graph
     except DeclarationError:
         return None
+
+
+def _judged(settings: Settings, file: Path, text: str | None) -> Graph:
+    """What stands with that text in place of the file's, None for no file.
+
+    Raises DeclarationErrors with what the change makes wrong. Mistakes that other files have without it are none of it.
+    """
+    with_it = open_standing(settings, instead={file: text})
+    own = [error for each in with_it.mistaken if each.file == file for error in each.why]
+    if own:
+        raise DeclarationErrors(own)
+    if with_it.mistaken:
+        before = set(map(str, _errors_before(settings)))
+        new = [error for error in with_it.errors if str(error) not in before]
+        if new:
+            raise DeclarationErrors(new)
+    for error in with_it.errors:
+        log_mistake(error)
+    return with_it.graph
+
+
+def _errors_before(settings: Settings) -> Sequence[DeclarationError]:
+    try:
+        return open_standing(settings).errors
+    except DeclarationError as error:
+        return error.errors if isinstance(error, DeclarationErrors) else (error,)
 
 
 def _text_of(file: Path) -> str | None:

@@ -35,7 +35,7 @@ def set_freshness(
     nothing. Raises RequestError, FreshnessError, and the errors of the project and its control store.
     """
     wanted, decided_by = read_freshness(freshness), who(by)
-    with open_intention_writer(project, clock) as writer:
+    with open_intention_writer(project, clock, table) as writer:
         return writer.freshness(
             lambda intentions, now: decide_freshness(
                 writer.graph,
@@ -63,7 +63,7 @@ def reset_freshness(
     Returns what was changed, nothing where it is so already. Raises as `set_freshness`.
     """
     decided_by = who(by)
-    with open_intention_writer(project, clock) as writer:
+    with open_intention_writer(project, clock, table) as writer:
         return writer.freshness(
             lambda intentions, now: decide_reset(
                 writer.graph, intentions, table, cascade=cascade, by=decided_by, now=now

@@ -21,7 +21,7 @@ def suspend(
     arguments are those of `set_freshness`. Raises RequestError, and the errors of the project and its control store.
     """
     decided_by = who(by)
-    with open_intention_writer(project, clock) as writer:
+    with open_intention_writer(project, clock, table) as writer:
         return writer.suspension(
             lambda intentions, now: decide_suspension(
                 writer.graph,
@@ -41,7 +41,7 @@ def resume(table: str, *, by: str | None = None, project: Project = None, clock:
     Raises RequestError, and the errors of the project and its control store.
     """
     decided_by = who(by)
-    with open_intention_writer(project, clock) as writer:
+    with open_intention_writer(project, clock, table) as writer:
         return writer.suspension(
             lambda intentions, now: decide_resume(writer.graph, intentions, table, by=decided_by, now=now)
         )

@@ -74,10 +74,12 @@ def query(
     limit: int | None = None,
     cancellation: Cancellation | None = None,
     snapshot: bool = False,
+    left_out: Sequence[TableName] = (),
 ) -> QueryResult:
     """Run one SELECT (or WITH, VALUES) over the tables' newest versions, and over what `union_read` adds to them.
 
-    With `snapshot` the versions are the newest that agree.
+    With `snapshot` the versions are the newest that agree. `left_out` are tables whose declaration has a mistake: they
+    stay readable as they are stored.
 
     The statement is judged as Spark reads it, and nothing else of it is run: see `freshline.refresh.read_only`.
 
@@ -88,7 +90,7 @@ def query(
     try:
         positions = _snapshot_positions(runtime) if snapshot else {}
         most = ROW_LIMIT if limit is None else limit
-        return _answer(runtime, statement, most, cancellation or Cancellation(), positions)
+        return _answer(runtime, statement, most, cancellation or Cancellation(), positions, left_out)
     except (ForbiddenQueryError, PySparkException, Py4JError, ConnectionError) as error:
         raise translate_statement(error) from error
 
@@ -103,10 +105,11 @@ def _answer(
     most: int,
     cancellation: Cancellation,
     positions: Mapping[TableName, TablePosition],
+    left_out: Sequence[TableName],
 ) -> QueryResult:
     statement, unions = resolve_unions(written)
     statement, calls = take_out_calls(statement)
-    declared = runtime.graph.order
+    declared = [*runtime.graph.order, *(name for name in left_out if name not in runtime.graph)]
     text, used = resolve_names(statement, [*declared, REFRESH_LOG])
     there = {name: newest_version(_location(runtime, name)) for name in used if name != REFRESH_LOG}
     read = [name for name in used if name == REFRESH_LOG or there[name] is not None]
@@ -125,6 +128,9 @@ def _answer(
                 continue
             path, version = _location(runtime, name), there[name]
             assert version is not None
+            if name not in runtime.graph:
+                frames[name] = spark.read.format("delta").option("versionAsOf", version).load(str(path))
+                continue
             position = positions.get(name) or position_of(path, version)
             frames[name] = read_whole(spark, Pinned(runtime.graph.spec(name), path, position))
         for call in calls:
@@ -208,6 +214,8 @@ def _first_line(text: str) -> str:
 
 
 def _location(runtime: Runtime, name: TableName) -> Path:
+    if name not in runtime.graph:
+        return runtime.warehouse.path(name)
     return runtime.warehouse.location(runtime.graph.spec(name))
 
 

@@ -29,7 +29,7 @@ from freshline.report.alerts.process import Lease, run
 from tests.lanes import long_but
 from tests.postgres import find_programs, running_server
 from tests.report.alerts.servers import WebServer, web_server
-from tests.report.alerts.shop import Shop, make_shop
+from tests.report.alerts.shop import ORDERS, Shop, make_shop
 
 pytestmark = pytest.mark.slow  # the watch runs in processes of its own
 
@@ -442,4 +442,22 @@ def test_a_channel_that_refuses_messages_is_told_until_it_takes_one(
         assert "500" in shop.control.heartbeats.read()["watch"].detail["channels"]["hook"]
         web.status = 200
         wait_for(lambda: shop.control.heartbeats.read()["watch"].detail["channels"] == {}, 30)
+    shop.control.close()
+
+
+def test_a_watch_that_starts_beside_a_mistake_watches_the_others_and_closes_no_alert_of_its_table(
+    tmp_path: Path, web: WebServer
+) -> None:
+    shop = hooked(tmp_path, web, "")
+    shop.refresh(1, datetime.now(UTC) - timedelta(minutes=1))
+    process.check_once(shop.settings, surroundings_of(shop.settings), identity())
+    assert len(shop.control.alerts.open_alerts()) == 2
+    (shop.settings.root / "assets" / "sales" / "spend.sql").write_text("CREATE MATERIALIZED TABLE")
+    shop.commit(ORDERS, 2, datetime.now(UTC) + timedelta(seconds=30))
+
+    process.check_once(shop.settings, surroundings_of(shop.settings), identity())
+
+    alerts = {alert.subject: alert for alert in shop.control.alerts.open_alerts()}
+    assert alerts["orders"].calm_since is not None
+    assert alerts["sales.spend"].calm_since is None
     shop.control.close()

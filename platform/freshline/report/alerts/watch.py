@@ -72,12 +72,14 @@ class Surroundings:
     `graph` gives the declarations, the same object as long as they are the same. `scheduler` looks into
     Dagster's storage, None where there is none. `ended` names those of `engine` and `scheduler` whose processes are
     known to have ended, from their heartbeats. `dagster_url` is the address of the UI, None where none is known.
+    `left_out` are declared tables that the graph lacks because their declaration has a mistake.
     """
 
     graph: Callable[[], Graph]
     scheduler: Callable[[], SchedulerCheck | None] = lambda: None
     ended: Callable[[Mapping[str, Heartbeat]], Collection[str]] = lambda _: ()
     dagster_url: Callable[[], str | None] = lambda: None
+    left_out: Callable[[], Collection[TableName]] = tuple
 
 
 class Watch:
@@ -137,7 +139,10 @@ class Watch:
         if self._open is None:
             self._open = self._store.alerts.open_alerts()
         link = _links(graph, self._surroundings.dagster_url())
-        found = evaluate(situation, self._open, self._settings, moment.now, link)
+        # How these stand is not known: their alerts stay as they are.
+        left_out = set(map(str, self._surroundings.left_out()))
+        known = [alert for alert in self._open if alert.subject not in left_out]
+        found = evaluate(situation, known, self._settings, moment.now, link)
         if found.news or found.quiet:
             self._open = None  # new ones get their numbers in the store
             channels = [channel.name for channel in self._settings.channels]

@@ -1,0 +1,42 @@
+"""The declarations as commands read them: what is right counts, and what is wrong is named on stderr."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+import click
+
+from freshline.cli.failures import name_beside
+from freshline.declare.graph import Graph
+from freshline.declare.settings import Settings
+from freshline.plan import standing
+from freshline.report.table_text import printable
+
+
+def open_declared(settings: Settings, wanted: Collection[str] = ()) -> Graph:
+    """The declarations without mistakes.
+
+    Raises DeclarationErrors where one of the `wanted` tables has a mistake or reads one that has, and for mistakes that
+    are in no declaration of the folder.
+    """
+    return standing.open_graph(settings, wanted, lambda error: name_beside([error]))
+
+
+@contextmanager
+def named_mistakes() -> Iterator[None]:
+    """Within it the mistakes that functions of the library log are named on stderr, each on one line."""
+    handler = _Named()
+    standing.LOG.addHandler(handler)
+    before, standing.LOG.propagate = standing.LOG.propagate, False
+    try:
+        yield
+    finally:
+        standing.LOG.propagate = before
+        standing.LOG.removeHandler(handler)
+
+
+class _Named(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(printable(" ".join(record.getMessage().split())), err=True)
