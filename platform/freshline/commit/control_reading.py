@@ -29,7 +29,7 @@ from freshline.errors import StorageError
 from freshline.plan.intentions import Intentions
 from freshline.plan.record import Check, Heartbeat
 from freshline.plan.request import BACKFILL
-from freshline.plan.result import DECISIONS, RefreshResult, State
+from freshline.plan.result import DECISIONS, RefreshResult, State, Strategy
 
 if TYPE_CHECKING:
     from freshline.commit.control_store import ControlStore
@@ -50,7 +50,8 @@ SELECT id, result FROM freshline_refresh WHERE id IN (
 NEWEST_SECONDS = f"""
 SELECT name, version, seconds FROM (
     SELECT name, version, seconds, row_number() OVER (PARTITION BY "key" ORDER BY id DESC) AS place
-    FROM freshline_refresh WHERE committed IS 1 AND coalesce(cause, '') != '{BACKFILL}'
+    FROM freshline_refresh
+    WHERE committed IS 1 AND coalesce(cause, '') != '{BACKFILL}' AND coalesce(strategy, '') != '{Strategy.NOOP}'
 ) WHERE place <= {COUNTED_REFRESHES}
 """
 

@@ -79,7 +79,7 @@ def _versions(path: Path, newest: Newest, receipt: Receipt, check: Check | None)
     identity = newest.table_id or table_id(path)
     position = position_at(identity, newest.version, receipt)
     if check is not None and check.is_of(receipt) and "cut" in check.known:
-        yield Candidate(position, cut_of(check.known["cut"]), frozenset(receipt.cut_ahead))
+        yield Candidate(position, cut_of(check.known["cut"]), frozenset(check.known.get("cut_ahead", ())))
     # Maintenance that came after a refresh changed no row, and carries its receipt on where its own commit is gone.
     yield Candidate(position, cut_of(receipt.cut), frozenset(receipt.cut_ahead))
     if receipt.restored is not None:

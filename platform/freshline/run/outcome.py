@@ -39,8 +39,10 @@ def report_nothing(
     if receipt is not None:
         # Lookup tables keep the dimension versions that their rows met; only what drives is moved.
         positions = {str(name): position.as_json() for name, position in pins.positions.items()}
-        cut = {root: dict(where) for root, where in pins.cut.items()}
+        cut, ahead = ({root: dict(where) for root, where in each.items()} for each in (pins.cut, pins.ahead))
         checked: dict[str, object] = {"receipt": receipt.identity, "positions": positions, "cut": cut}
+        if ahead:
+            checked["cut_ahead"] = ahead
         if spec.is_triggered and decision.closing is not None:
             checked["watermark"] = decision.closing.until
         if clock is not None:

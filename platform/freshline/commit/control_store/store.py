@@ -334,9 +334,11 @@ def _insert_refresh(connection: Connection, record: RefreshResult) -> None:
 
 def _newest_seconds(name: TableName | None) -> Select[Any]:
     """Name, version and seconds of the newest commits of one table, or of each."""
-    # What one partition of a backfill takes is no measure of what keeping the table fresh does.
+    # What one partition of a backfill takes is no measure of what keeping the table fresh does, nor is a commit without
+    # rows.
     counted: list[ColumnElement[bool]] = [
         REFRESHES.c.committed.is_(True),
+        func.coalesce(REFRESHES.c.strategy, "") != str(Strategy.NOOP),
         func.coalesce(REFRESHES.c.cause, "") != BACKFILL,
     ]
     if name is not None:
