@@ -148,6 +148,59 @@ def test_a_table_in_yaml_is_an_asset_with_its_text_and_line(shop):
     }
 
 
+MORE = """\
+    - name: sales.second
+      frehsness: 1 hour
+      query: SELECT customer FROM spend
+    - name: third
+      query: SELECT custmer FROM spend
+      options: {group: finance}
+    - name: fourth
+      query: SELECT customer FROM third
+    - name: fifth
+      query: SELECT customer FROM busy
+"""
+
+
+def test_a_mistake_in_a_table_in_yaml_costs_that_table_and_its_readers_only(shop):
+    file = shop / "assets" / "defs" / "shop" / "defs.yaml"
+    file.parent.mkdir()
+    file.write_text(TABLES.lstrip() + MORE)
+    attributes = yaml.safe_load(TABLES + MORE)["attributes"]
+    translation = {"key_prefix": "lake", "group_name": "layer_{{ table.group or table.namespace }}"}
+
+    found = specs(load(shop, **attributes, translation=translation))
+
+    mistakes = {key: spec for key, spec in found.items() if spec.kinds == {"mistake"}}
+    assert set(mistakes) == {"lake/sales/second", "lake/third", "lake/fourth"}
+    assert set(found) - set(mistakes) == {"lake/orders", "lake/spend", "lake/busy", "lake/fifth"}
+    assert "assets/defs/shop/defs.yaml:14" in (mistakes["lake/sales/second"].description or "")
+    assert "there is no column custmer" in (mistakes["lake/third"].description or "")
+    assert [dep.asset_key for dep in mistakes["lake/fourth"].deps] == [AssetKey(["lake", "third"])]
+    groups = {key: spec.group_name for key, spec in mistakes.items()}
+    assert groups == {"lake/sales/second": "layer_sales", "lake/third": "layer_finance", "lake/fourth": "layer_None"}
+
+
+def test_a_file_of_tables_that_is_no_yaml_costs_its_tables_only(shop):
+    file = shop / "assets" / "defs" / "shop" / "defs.yaml"
+    file.parent.mkdir()
+    file.write_text(TABLES.lstrip() + "    - {name: [\n")
+
+    found = specs(load(shop, **yaml.safe_load(TABLES)["attributes"]))
+
+    assert {key for key, spec in found.items() if spec.kinds == {"mistake"}} == {"defs.yaml"}
+    assert {"orders", "spend"} <= set(found)
+
+
+def test_a_translator_that_cannot_do_with_a_name_alone_leaves_the_name(shop):
+    (shop / "assets" / "wrong.sql").write_text("CREATE MATERIALIZED TABLE wrong AS SELECT nothing FROM spend")
+    translation = {"key": "{{ table.reads[0] + table.name if table.kind == 'table' else table.name }}"}
+
+    found = specs(load(shop, translation=translation, select="*"))
+
+    assert {key for key, spec in found.items() if spec.kinds == {"mistake"}} == {"wrong"}
+
+
 def test_tables_in_a_file_that_the_project_does_not_read_are_refused(shop):
     with pytest.raises(SettingsError, match=r"busy: tables in YAML are read from defs.yaml files below .*assets/defs"):
         load(shop, **yaml.safe_load(TABLES)["attributes"])

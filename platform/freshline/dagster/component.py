@@ -30,7 +30,9 @@ from dagster.components import (
     scaffold_with,
 )
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import any_schema
 
 from freshline.dagster.definitions import build_definitions
 from freshline.dagster.project import FreshlineProject
@@ -69,6 +71,21 @@ class TableAttributes(Model):
     constraints: Mapping[str, str | ConstraintAttributes] | None = None
     comment: str | None = None
     options: Mapping[str, str | int | float | bool] | None = None
+
+
+class WrittenTable:
+    """A table as it is written. The schema, for editors and `dg check`, is that of TableAttributes.
+
+    Nothing is refused when the component is loaded: the project judges the file, and a mistake costs its table only.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        return any_schema()
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return handler(TableAttributes.__pydantic_core_schema__)
 
 
 class ProjectScaffoldParams(BaseModel):
@@ -127,11 +144,11 @@ class FreshlineProjectComponent(Component, Resolvable):
         ),
     ] = True
     tables: Annotated[
-        Sequence[TableAttributes],
+        Sequence[Any],
         Resolver(
             # As they are written: the project reads them from the file, and renders no template.
             lambda _, tables: tables,
-            model_field_type=Sequence[TableAttributes],
+            model_field_type=Sequence[WrittenTable],
             description="Tables that are declared here, in place of SQL files.",
             inject_before_resolve=False,
         ),
@@ -154,7 +171,7 @@ class FreshlineProjectComponent(Component, Resolvable):
         return FreshlineTranslator() if self.translation is None else SpecTranslator(self.translation)
 
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
-        """The definitions. Raises DeclarationErrors and SettingsError as `build_definitions` does."""
+        """The definitions. A mistake in a table costs that table only, as in `build_definitions`."""
         project = FreshlineProject(context.project_root / (self.project or "."), self.environment)
         _require_read(project, self.tables)
         return build_definitions(
@@ -167,15 +184,19 @@ class FreshlineProjectComponent(Component, Resolvable):
         )
 
 
-def _require_read(project: FreshlineProject, tables: Sequence[TableAttributes]) -> None:
+def _require_read(project: FreshlineProject, tables: Sequence[Any]) -> None:
     """Raise SettingsError for tables of a component whose file the project does not read: no engine would know them."""
     standing = project.standing
-    if any(each.file.name == COMPONENT_FILE for each in standing.mistaken):
-        # Which tables the component has is not known.
-        _ = project.declared_graph
-    graph = standing.graph
-    declared = {str(spec.name).lower() for spec in graph.tables if spec.written_at.path.endswith(COMPONENT_FILE)}
-    unknown = [table.name for table in tables if table.name.strip().lower() not in declared]
+    mistaken = [each for each in standing.mistaken if each.file.name == COMPONENT_FILE]
+    if any(each.name is None for each in mistaken):
+        # Which tables the file has is not known, and its asset says why.
+        return
+    declared = {str(each.name).lower() for each in mistaken}
+    declared |= {
+        str(spec.name).lower() for spec in standing.graph.tables if spec.written_at.path.endswith(COMPONENT_FILE)
+    }
+    names = [table["name"] for table in tables if isinstance(table, Mapping) and isinstance(table.get("name"), str)]
+    unknown = [name for name in names if name.strip().lower() not in declared]
     if unknown:
         folder = project.settings.declarations / COMPONENTS
         raise SettingsError(

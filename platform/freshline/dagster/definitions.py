@@ -138,7 +138,7 @@ def build_assets(
         for name, spec in specs.items()
     ]
     taken = {spec.key for spec in specs.values()}
-    return [*shown, *(mistaken_specs(mistaken, taken, keys.keys) if is_whole else ())]
+    return [*shown, *(mistaken_specs(mistaken, taken, keys.keys, translator) if is_whole else ())]
 
 
 def build_checks(

@@ -17,7 +17,7 @@ taken as they are written: YAML's own reading of `on`, `1:30` or `0x10` has no p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from freshline.declare.location import Location, Written
 from freshline.declare.names import PART, TableName
 from freshline.declare.rules import Problems, declaration_error, nearest
 from freshline.declare.spec import Constraint, Downstream, OnViolation, Watermark
+from freshline.errors import DeclarationError
 
 COMPONENT = "freshline.dagster.FreshlineProjectComponent"
 RULE = "YAML_DECLARATION"
@@ -97,6 +98,37 @@ def find_tables(text: str, path: str) -> tuple[YamlTable, ...]:
 def declared_text(text: str, line: int) -> str | None:
     """The entry of the table at a line of a `defs.yaml`, None where there is none."""
     return next((table.text for table in find_tables(text, "") if table.at.line == line), None)
+
+
+def table_at(text: str, line: int) -> YamlTable | None:
+    """The table whose entry has that line of a `defs.yaml`, None where none has. Raises DeclarationError."""
+    tables = find_tables(text, "")
+    before = [table for table in tables if table.at.line <= line]
+    return before[-1] if before and line <= _last_line(before[-1]) else None
+
+
+def without_tables(text: str, names: Collection[TableName]) -> str | None:
+    """The text of a `defs.yaml` without the entries of some tables, all others on their lines.
+
+    None where they cannot be taken out alone: none is left, or entries share lines.
+    """
+    lines = text.split("\n")
+    tables = find_tables(text, "")
+    kept = [table for table in tables if table.name not in names]
+    for table in tables:
+        if table.name in names:
+            for place in range(table.at.line - 1, _last_line(table)):
+                lines[place] = ""
+    left = "\n".join(lines)
+    try:
+        same = [(table.at, table.text) for table in find_tables(left, "")] == [(each.at, each.text) for each in kept]
+    except DeclarationError:
+        return None
+    return left if kept and same else None
+
+
+def _last_line(table: YamlTable) -> int:
+    return table.at.line + table.text.count("\n")
 
 
 def _tables(document: Any, text: str, path: str) -> Iterator[YamlTable]:

@@ -7,6 +7,7 @@ again, until what is left has none. So a table that reads one with a mistake is 
 from __future__ import annotations
 
 import logging
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,17 @@ from freshline.plan.project import open_project
 LOG = logging.getLogger(__name__)
 
 UNKNOWN_UPSTREAM = "UNKNOWN_UPSTREAM"
+YAML = ".yaml"
+# As the option of SQL, Python and YAML.
+_GROUP = re.compile(r"""['"{ ]group['"]?\s*[=:]\s*['"]?([A-Za-z0-9_/]+)""")
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is left out: a file, or the `entry` of one table in a file of several."""
+
+    file: Path
+    entry: TableName | None = None
 
 
 @dataclass(frozen=True)
@@ -29,12 +41,14 @@ class Mistaken:
     """A declaration that is left out. `name` is that of its file, None for a file that no table can be named like.
 
     `errors` are its mistakes. Where it has none of its own it reads tables that are left out, and these are `reads`.
+    `group` is the option of that name, as far as the text tells it.
     """
 
     name: TableName | None
     file: Path
     errors: tuple[DeclarationError, ...]
     reads: tuple[TableName, ...] = ()
+    group: str | None = None
 
     @property
     def why(self) -> tuple[DeclarationError, ...]:
@@ -102,20 +116,20 @@ def open_standing(settings: Settings, *, instead: Mapping[Path, str | None] | No
 
     `instead` has texts that count in place of what is on disk, as for `open_project`.
     """
-    left_out: dict[Path, Mistaken] = {}
+    left_out: dict[Place, Mistaken] = {}
     instead = instead or {}
     while True:
         try:
-            graph = open_project(settings, instead={**instead, **dict.fromkeys(left_out)})
+            graph = open_project(settings, instead={**instead, **_without(left_out, instead)})
         except DeclarationError as error:
-            found = _by_file(error, settings, instead)
+            found = _by_place(error, settings, instead)
             if found is None or found.keys() & left_out.keys():
                 # Leaving out files does not help.
                 raise
             names = [each.name for each in left_out.values() if each.name is not None]
-            left_out |= {file: _mistaken(file, errors, names, settings) for file, errors in found.items()}
+            left_out |= {place: _mistaken(place, errors, names, settings, instead) for place, errors in found.items()}
         else:
-            return Standing(graph, tuple(left_out[file] for file in sorted(left_out)))
+            return Standing(graph, tuple(left_out[place] for place in sorted(left_out, key=str)))
 
 
 def _name_of(text: str) -> TableName | None:
@@ -134,28 +148,83 @@ def _each(error: DeclarationError) -> Sequence[DeclarationError]:
     return error.errors if isinstance(error, DeclarationErrors) else (error,)
 
 
-def _by_file(
+def _by_place(
     error: DeclarationError, settings: Settings, instead: Mapping[Path, str | None]
-) -> Mapping[Path, Sequence[DeclarationError]] | None:
-    """The mistakes by the declaring file; None where one is elsewhere."""
-    found: defaultdict[Path, list[DeclarationError]] = defaultdict(list)
+) -> Mapping[Place, Sequence[DeclarationError]] | None:
+    """The mistakes by the declaring file, or the entry in it; None where one is elsewhere."""
+    found: defaultdict[Place, list[DeclarationError]] = defaultdict(list)
     for each in _each(error):
-        path, colon, _ = (each.where or "").rpartition(":")
+        path, colon, line = (each.where or "").rpartition(":")
         file = settings.root / path
         if not colon or not file.is_relative_to(settings.declarations) or not (file.is_file() or file in instead):
             return None
-        found[file].append(each)
+        found[Place(file, _entry_at(file, line, instead) if file.suffix == YAML else None)].append(each)
     return found
 
 
+def _entry_at(file: Path, line: str, instead: Mapping[Path, str | None]) -> TableName | None:
+    """The table whose entry in a file of several has a line, None where none has, or it cannot be left out alone."""
+    # YAML is loaded only for projects that have such a file.
+    from freshline.declare.yaml_table import table_at, without_tables
+
+    try:
+        text = _text(file, instead)
+        table = None if not line.isdigit() else table_at(text, int(line))
+    except (DeclarationError, OSError, UnicodeDecodeError):
+        return None  # it is no YAML, which is the mistake
+    if table is None or table.name is None:
+        return None
+    return table.name if without_tables(text, [table.name]) is not None else None
+
+
+def _without(left_out: Collection[Place], instead: Mapping[Path, str | None]) -> dict[Path, str | None]:
+    """The files as they are read without what is left out, None for those that are left out as a whole."""
+    found: dict[Path, str | None] = {}
+    for file in {place.file for place in left_out}:
+        entries = [place.entry for place in left_out if place.file == file]
+        names = [entry for entry in entries if entry is not None]
+        if len(names) < len(entries):
+            found[file] = None
+        else:
+            from freshline.declare.yaml_table import without_tables
+
+            found[file] = without_tables(_text(file, instead), names)
+    return found
+
+
+def _text(file: Path, instead: Mapping[Path, str | None]) -> str:
+    if file in instead:
+        return instead[file] or ""
+    return file.read_text(encoding="utf-8-sig")
+
+
 def _mistaken(
-    file: Path, errors: Sequence[DeclarationError], left_out: Sequence[TableName], settings: Settings
+    place: Place,
+    errors: Sequence[DeclarationError],
+    left_out: Sequence[TableName],
+    settings: Settings,
+    instead: Mapping[Path, str | None],
 ) -> Mistaken:
-    name = name_of_file(file, settings)
+    file = place.file
+    name = place.entry or name_of_file(file, settings)
     reads = tuple(other for other in left_out if any(_is_missing(error, other) for error in errors))
     if reads and all(error.rule == UNKNOWN_UPSTREAM for error in errors):
-        return Mistaken(name, file, (), reads)
-    return Mistaken(name, file, tuple(errors), reads)
+        return Mistaken(name, file, (), reads, _group_in(place, instead))
+    return Mistaken(name, file, tuple(errors), reads, _group_in(place, instead))
+
+
+def _group_in(place: Place, instead: Mapping[Path, str | None]) -> str | None:
+    """The option `group` in the text of what is left out, which may be no declaration at all."""
+    try:
+        text = _text(place.file, instead)
+        if place.entry is not None:
+            from freshline.declare.yaml_table import find_tables
+
+            text = next((table.text for table in find_tables(text, "") if table.name == place.entry), "")
+    except (OSError, UnicodeDecodeError):
+        return None
+    written = _GROUP.search(text)
+    return None if written is None else written[1]
 
 
 def _is_missing(error: DeclarationError, name: TableName) -> bool:
