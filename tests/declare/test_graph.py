@@ -356,3 +356,14 @@ def test_what_is_met_again_below_by_another_way_from_a_source_is_known(project):
     project.table("apart", "SELECT alone.id FROM alone JOIN beside ON alone.id = beside.id")
 
     assert names(sorted(project.read().meeting)) == ["a", "a2", "b", "c"]
+
+
+def test_a_way_to_an_input_that_does_not_drive_holds_up_the_driving_ones_only(project):
+    source(project, "s")
+    project.table("a", "SELECT id FROM s")
+    project.table("b", "SELECT id FROM s")
+    project.table("t", "SELECT a.id FROM a JOIN b ON a.id = b.id", header="WITH ('non-driving' = 'b')")
+    graph = project.read()
+
+    assert names(graph.meeting) == ["a"]
+    assert graph.meetings(name("a")) == ()

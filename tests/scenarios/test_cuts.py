@@ -349,3 +349,18 @@ def test_a_refresh_that_a_person_asks_for_has_the_newest_rows_whatever_waits(lab
     lab.refresh("a")
 
     assert numbers(lab, "a") == [(1,), (2,)]
+
+
+def test_an_input_that_does_not_drive_follows_a_driving_one_in_which_nothing_changes(lab):
+    lab.source("s", "id INT, g STRING, v INT", primary_key=["id"])
+    declare(lab, "a", "SELECT g, max(v) AS v FROM s GROUP BY g HAVING count(*) > 1", key=())
+    union = "SELECT g, v FROM a UNION ALL SELECT g, v FROM s"
+    declare(lab, "z", union, key=(), options="WITH ('non-driving' = 's')")
+    lab.sql("INSERT INTO s VALUES (9, NULL, 3)")
+    lab.refresh_all()
+    lab.sql("UPDATE s SET v = -5 WHERE id = 9")
+
+    lab.refresh_all()
+
+    assert numbers(lab, "z") == [(None, -5)]
+    assert lab.receipt("z").cut == lab.receipt("a").cut

@@ -110,9 +110,6 @@ def pin_inputs(
     driving = [sights[name] for name in _strict(spec)]
     cut = least_of(sight.cut for sight in driving)
     ahead = ahead_of(cut, greatest_of(roots for sight in driving for roots in (sight.cut, sight.ahead)))
-    for name in spec.driving:
-        # Inputs that do not drive say something only about the roots that no other one is fed by.
-        cut |= {root: where for root, where in sights[name].cut.items() if root not in cut}
     stamp = min((sight.stamp for sight in driving), default=runtime.clock())
     inputs = {name: sight.pinned for name, sight in sights.items()}
     # Versions only gain rows: what was true of the table before stays true.

@@ -201,14 +201,21 @@ class Graph:
         found = self._closure(name, self.driving)
         return tuple(other for other in found if isinstance(self.specs[other], SourceSpec))
 
-    @property
+    @cached_property
     def meeting(self) -> frozenset[TableName]:
         """The tables that are met below by another way from one of their sources.
 
         A table that reads two inputs which share a source reads versions that contain the same of it. So how much they
-        contain counts for everything on both ways, also where it changes no row.
+        contain counts for everything on both ways, also where it changes no row. An input that does not drive is read
+        no further than those that do.
         """
-        return frozenset(self._meetings)
+        found = set(self._meetings)
+        for table in self.tables:
+            behind = frozenset(root for name in table.driving if name in table.non_driving for root in self.roots(name))
+            for name in self.driving(table.name):
+                shared = behind.intersection(self.roots(name))
+                found.update(self._way(name, shared) if shared else ())
+        return frozenset(found)
 
     def meetings(self, name: TableName) -> tuple[tuple[TableName, TableName], ...]:
         """The tables below that meet this one by another way, each with a table on that way, in order."""
