@@ -6,6 +6,7 @@ change on the way.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import count
 
 import pytest
@@ -364,3 +365,26 @@ def test_an_input_that_does_not_drive_follows_a_driving_one_in_which_nothing_cha
 
     assert numbers(lab, "z") == [(None, -5)]
     assert lab.receipt("z").cut == lab.receipt("a").cut
+
+
+def test_a_day_that_was_refreshed_by_itself_is_no_version_of_its_source(lab):
+    start = lab.clock().date()
+    days = [(start - timedelta(days=number)).isoformat() for number in (3, 2, 1)]
+    lab.source("s", "id INT, d DATE", primary_key=["id"])
+    lab.sql(f"INSERT INTO s VALUES (1, DATE'{days[0]}'), (2, DATE'{days[1]}')")
+    by_day = f"PARTITIONED BY (d) WITH ('partition.unit' = 'day', 'partition.start' = '{days[0]}')"
+    daily = "FRESHNESS = INTERVAL '1' DAY"
+    declare(lab, "p", "SELECT id, d FROM s", options=by_day, freshness=daily, key=())
+    declare(lab, "z", "SELECT x.id AS x, y.id AS y FROM p x FULL JOIN s y ON x.id = y.id", key=(), freshness=daily)
+    lab.refresh_all()
+    lab.sql(f"INSERT INTO s VALUES (3, DATE'{days[0]}')")
+    lab.sql(f"INSERT INTO s VALUES (4, DATE'{days[1]}')")
+    lab.refresh("p", partitions={"d": days[0]})
+    assert lab.receipt("p").cut_ahead["s"]["version"] == 3
+
+    lab.refresh("z", upstreams=False)
+
+    assert numbers(lab, "z") == [(1, 1), (2, 2)]
+    lab.refresh("z")
+    assert numbers(lab, "z") == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert lab.receipt("p").cut_ahead == {}
