@@ -694,7 +694,7 @@ def test_an_engine_that_starts_beside_a_mistake_keeps_the_other_tables_and_what_
             {"id": 3},
         ]
         assert [each["table"] for each in second.status()] == ["others"]
-        *_, mistakes, done = list(second.run("tick"))
+        mistakes, *_, done = list(second.run("tick"))
         assert (mistakes["type"], done["state"]) == ("mistakes", "SUCCEEDED")
         for request, arguments in (("refresh", {"tables": ["big"]}), ("refresh", {}), ("purge", {"table": "events"})):
             events = list(second.run(request, **arguments))
