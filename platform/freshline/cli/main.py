@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "refresh": ("freshline.cli.refresh", "Bring tables up to date."),
     "backfill": ("freshline.cli.backfill", "Refresh partitions of a table, one by one."),
     "status": ("freshline.cli.status", "Show how fresh every table is."),
-    "quarantine": ("freshline.cli.quarantine", "Decode rejected records again."),
+    "quarantine": ("freshline.cli.quarantine", "Show rejected records, and decode them again."),
     "refreshes": ("freshline.cli.refreshes", "Show past refreshes and decisions, with their reasons."),
     "alter": ("freshline.cli.alter", "Override the freshness of a table."),
     "suspend": ("freshline.cli.suspend", "Stop the refreshes of a table."),

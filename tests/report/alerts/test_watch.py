@@ -238,7 +238,7 @@ def test_rejected_rows_of_the_last_hour_are_told_also_after_a_restart(scene: Sce
     scene.shop.record(ORDERS, scene.now, rows_in=10, rejected=9)
 
     assert scene.check() == [(RAISED, "orders", QUARANTINE)]
-    assert "orders__quarantine has them" in scene.alert("orders", QUARANTINE).cause
+    assert "`freshline quarantine orders` shows them" in scene.alert("orders", QUARANTINE).cause
 
 
 def test_a_log_that_cannot_be_read_does_not_make_a_table_younger(scene: Scene) -> None:

@@ -103,7 +103,7 @@ def _quarantine(standing: Standing, settings: AlertSettings, now: datetime) -> I
     if rows >= settings.quarantine_rows and rejected > settings.quarantine_share * rows:
         cause = (
             f"more than {settings.quarantine_share:.3g} of the rows that arrived within an hour were rejected; "
-            f"{standing.name}__quarantine has them, with the reason of each"
+            f"`freshline quarantine {standing.name}` shows them, with the reason of each"
         )
         yield Trouble(str(standing.name), AlertKind.QUARANTINE, AlertLevel.WARN, now, cause)
 
