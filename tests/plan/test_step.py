@@ -28,7 +28,7 @@ from freshline.strategies.append import rule as append_rule
 from freshline.strategies.append.rule import Append
 from freshline.strategies.keys import rule as keys_rule
 from freshline.strategies.keys.components import RefreshComponents
-from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
+from freshline.strategies.keys.rule import LookUpChanged, RefoldKeys, RefreshKeys
 from freshline.strategies.merge.rule import MergeRows
 from freshline.strategies.partition import rule as partition_rule
 from freshline.strategies.partition.rule import ReplacePartitions
@@ -236,10 +236,22 @@ def test_a_strategy_that_is_not_right_is_refused_with_its_reason():
     assert isinstance(step_of(spec, strategy="append"), Noop)
 
 
-def test_rows_below_a_lookup_join_are_not_computed_by_keys():
-    spec = table("SELECT s.a FROM s LEFT JOIN d FOR SYSTEM_TIME AS OF PROCTIME() AS d ON s.k = d.k")
+LOOKED_UP = "SELECT s.a, s.n, d.v FROM s LEFT JOIN d FOR SYSTEM_TIME AS OF PROCTIME() AS d ON s.k = d.k"
 
-    assert step_of(spec, changes(kind=ChangeKind.MUTATE)).reason.about == "updates or deletes below a lookup join"
+
+def test_below_a_lookup_join_only_changed_rows_are_looked_up_whatever_that_costs():
+    step = step_of(table(LOOKED_UP), changes(kind=ChangeKind.MUTATE))
+
+    assert (type(step), step.reason.code, step.keys) == (LookUpChanged, "AFFECTED_KEYS", ("a", "n"))
+    assert not step.is_priced
+    # Without a change feed, too: then the rows of both versions are compared.
+    assert isinstance(step_of(table(LOOKED_UP), changes(change_feed=False)), LookUpChanged)
+
+
+def test_rows_that_a_query_makes_of_several_rows_below_a_lookup_join_are_all_looked_up():
+    step = step_of(table(f"SELECT a, max(v) AS v FROM ({LOOKED_UP}) AS e GROUP BY a"), changes(kind=ChangeKind.MUTATE))
+
+    assert (type(step), step.reason.code, step.reason.about) == (Full, "UNSUPPORTED", "GROUP BY a")
 
 
 @pytest.mark.parametrize(

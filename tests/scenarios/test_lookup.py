@@ -73,13 +73,13 @@ def test_a_named_partition_meets_the_versions_of_the_newest_receipt_again(lab):
     assert lab.diff("e") == []
 
 
-def test_updates_below_a_lookup_are_computed_again(lab):
+def test_a_row_that_is_deleted_below_a_lookup_goes_alone(lab):
     declare(lab)
     lab.sql("INSERT INTO o VALUES (1, DATE'2026-01-01', 1, 1, 'eu'), (2, DATE'2026-01-01', 2, 1, 'eu')")
     lab.refresh("e")
     lab.sql("DELETE FROM o WHERE id = 1")
 
-    assert lab.refresh("e").strategy == "full"
+    assert lab.refresh("e").strategy == "keys"
     assert [row["id"] for row in lab.rows("e")] == [2]
     assert lab.diff("e") == []
 
@@ -198,11 +198,13 @@ def test_rows_that_miss_wait_for_their_dimension_until_their_tries_are_used_up(l
     assert names(lab)[3:5] == [(5, None), (6, "two")]
     lab.clock.advance(minutes=60)
     refresh_waiting(lab, "noop", "NOTHING_NEW")
-    # Deletes begin again, and so does whoever waits.
     lab.sql("DELETE FROM c WHERE id = 9")
     lab.sql("DELETE FROM o WHERE id = 1")
-    refresh_waiting(lab, "full", "UNSUPPORTED")
-    assert names(lab) == [(3, None), (6, "two")]
+    refresh_waiting(lab, "keys", "AFFECTED_KEYS")
+    assert names(lab) == [(2, "nine"), (3, None), (5, None), (6, "two"), (9, "nine"), (9, "nine")]
+    # A full refresh begins again, and so does whoever waits.
+    assert lab.refresh("w", full=True).error is None
+    assert (names(lab), lab.diff("w")) == ([(3, None), (6, "two")], [])
     with pytest.raises(PartitionError):
         raise lab.refresh("w", partitions={"d": "2026-01-01"}).error
 

@@ -63,10 +63,17 @@ def is_due(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> bool:
     return first is not None and (not spec.lookup_attempts or first.astimezone(UTC) <= runtime.clock())
 
 
-def look_up(attempt: Attempt, frames: Mapping[TableName, DataFrame], receipt: Receipt | None) -> LookedUp:
+def look_up(
+    attempt: Attempt,
+    frames: Mapping[TableName, DataFrame],
+    receipt: Receipt | None,
+    *,
+    left: DataFrame | None = None,
+) -> LookedUp:
     """Look new rows and parked rows that are due up in the dimensions, which are views of the session.
 
     `frames` holds the new rows of the driving input. `receipt` is the newest one, None where everything begins again.
+    `left` are those of its parked rows that have not gone from the input, None for all of them.
     """
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
     assert isinstance(spec.query, SqlQuery)
@@ -75,15 +82,20 @@ def look_up(attempt: Attempt, frames: Mapping[TableName, DataFrame], receipt: Re
     versions = {join.alias.lower(): attempt.inputs[join.table].position.version for join in spec.query.lookup_joins}
     now = runtime.clock()
     candidates = frames[driving].withColumn(TRIES_LEFT, F.lit(spec.lookup_attempts + 1))
-    waiting, asked_again = None, 0
+    waiting, asked_again, gone = None, 0, 0
     if receipt is not None and receipt.pending_lookups is not None:
         before = read_pending_lookups(runtime, spark, spec, receipt.pending_lookups)
+        if left is not None:
+            left, many = materialize_once(left)
+            before, gone = left, before.count() - many
         is_due_now = F.col(RETRY_AT) <= F.lit(now) if spec.lookup_attempts else F.lit(True)
         due, asked_again = materialize_once(before.where(is_due_now))
         waiting = before.where(~is_due_now)
         # The declaration may have fewer tries by now.
         tries = F.least(F.col(TRIES_LEFT), F.lit(spec.lookup_attempts + 1))
-        candidates = candidates.unionByName(due.drop(RETRY_AT).withColumn(TRIES_LEFT, tries))
+        # They may lack a column that the input gained meanwhile.
+        again = due.drop(RETRY_AT).withColumn(TRIES_LEFT, tries)
+        candidates = candidates.unionByName(again, allowMissingColumns=True)
     # Numbered once: what reads them later must see the same numbers.
     candidates, _ = materialize_once(candidates.withColumn(ROW, F.monotonically_increasing_id()))
     shadow_inputs({driving: candidates.drop(TRIES_LEFT)})
@@ -100,12 +112,12 @@ def look_up(attempt: Attempt, frames: Mapping[TableName, DataFrame], receipt: Re
     )
     rows = flagged.join(kept.select(F.col(ROW).alias(ROW_SEEN)), ROW_SEEN, "left_anti").select(*columns)
     kept = kept.drop(ROW)
-    after, left = materialize_once(kept if waiting is None else kept.unionByName(waiting))
-    if not left and not spec.lookup_attempts:
+    after, many = materialize_once(kept if waiting is None else kept.unionByName(waiting, allowMissingColumns=True))
+    if not many and not spec.lookup_attempts:
         return LookedUp(rows, None, 0)  # nothing waits any more, and nothing will
-    if more or asked_again:
-        return LookedUp(rows, _commit(runtime, spark, spec, after, left), left)
-    return LookedUp(rows, None if receipt is None else receipt.pending_lookups, left)
+    if more or asked_again or gone:
+        return LookedUp(rows, _commit(runtime, spark, spec, after, many), many)
+    return LookedUp(rows, None if receipt is None else receipt.pending_lookups, many)
 
 
 def read_pending_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, version: int) -> DataFrame:

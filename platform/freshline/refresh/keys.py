@@ -411,13 +411,18 @@ def is_as_declared(spark: SparkSession, affected: Affected, declared: str, store
 
     Equal rows would say little: a query may be misread in a way that the rows of today do not show.
     """
-    read, asked = stored(read_only(spark, affected.whole)), stored(read_only(spark, declared))
+    return is_one_query(spark, affected.whole, declared, stored)
+
+
+def is_one_query(spark: SparkSession, text: str, declared: str, stored: Stored) -> bool:
+    """Whether Spark plans a query as a rule wrote it, and the declared one, in one way."""
+    read, asked = stored(read_only(spark, text)), stored(read_only(spark, declared))
     if [field.dataType for field in read.schema.fields] != [field.dataType for field in asked.schema.fields]:
         return False
     if read.sameSemantics(asked) or is_planned_alike(read, asked):
         return True
     with _plain_plans(spark):
-        read, asked = read_only(spark, affected.whole), read_only(spark, in_lower_case(declared))
+        read, asked = read_only(spark, text), read_only(spark, in_lower_case(declared))
         return is_planned_alike(stored(read), stored(asked))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -90,6 +90,53 @@ def not_compared(rows: DataFrame, columns: Sequence[str]) -> str | None:
 def is_loosely_equal(kind: DataType) -> bool:
     """Whether two values of a type may differ that Spark takes for equal; their texts do not."""
     return any(part in kind.simpleString() for part in LOOSELY_EQUAL)
+
+
+def comparable(kind: DataType, column: Column) -> Column:
+    """A value that is compared in place of one that cannot be: the sorted entries of a map, a text of others."""
+    if is_compared(kind):
+        return column
+    if isinstance(kind, MapType) and is_compared(kind.keyType) and is_compared(kind.valueType):
+        return F.sort_array(F.map_entries(column))
+    return F.to_json(F.struct(column.alias("v")))
+
+
+def net_by(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """As `net_signed` with all columns of the rows, which are alike where they are in these columns.
+
+    Of rows that differ in the others any of those that came, or went, stands for all.
+    """
+    kinds = {field.name.lower(): field.dataType for field in rows.schema.fields}
+    names = [name for name in rows.columns if name != SIGN]
+    by = []
+    for number, name in enumerate(columns):
+        column = F.col(quoted(name))
+        by.append(comparable(kinds[name.lower()], column).alias(f"_freshline_by{number}"))
+        if is_loosely_equal(kinds[name.lower()]):
+            by.append(column.cast("string").alias(f"_freshline_text{number}"))
+    row = F.struct(*_named(names))
+    sides = [F.first(F.when(F.col(SIGN) == sign, row), ignorenulls=True) for sign in (1, -1)]
+    counted = rows.groupBy(*by).agg(
+        F.sum(SIGN).alias(NET), sides[0].alias("_freshline_came"), sides[1].alias("_freshline_went")
+    )
+    again = F.explode(F.array_repeat(F.lit(1), F.abs(NET).cast("int"))).alias("_freshline_again")
+    found = F.when(F.col(NET) > 0, F.col("_freshline_came")).otherwise(F.col("_freshline_went")).alias("_freshline_row")
+    left = counted.where(F.col(NET) != 0).select(found, F.signum(NET).cast("int").alias(SIGN), again)
+    return left.select(*[F.col(f"_freshline_row.{quoted(name)}").alias(name) for name in names], SIGN)
+
+
+def without(rows: DataFrame, gone: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """The rows without those that are gone, each as often as it is; rows are alike that are in these columns."""
+    kinds = {field.name.lower(): field.dataType for field in rows.schema.fields}
+    compared = [comparable(kinds[name.lower()], F.col(quoted(name))) for name in columns]
+    row = F.struct(*[column.alias(f"c{number}") for number, column in enumerate(compared)])
+    # Of rows that are alike the first ones meet those that are gone; which of them these are makes no difference.
+    number = F.row_number().over(Window.partitionBy("_freshline_row").orderBy(F.lit(0)))
+    left = rows.withColumn("_freshline_row", row).withColumn("_freshline_number", number)
+    right = gone.select(row.alias("_freshline_row")).withColumn("_freshline_number", number)
+    met = F.col("l._freshline_row").eqNullSafe(F.col("r._freshline_row"))
+    met = met & (F.col("l._freshline_number") == F.col("r._freshline_number"))
+    return left.alias("l").join(right.alias("r"), met, "left_anti").select(*_named(rows.columns))
 
 
 def counted_by_value(rows: DataFrame, columns: Sequence[str]) -> DataFrame | None:

@@ -19,13 +19,14 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, FloatType, MapType, StructType
+from pyspark.sql.types import DataType, DoubleType, FloatType, StructType
 
-from freshline.attempt.compute import compute_whole, run_query, whole_inputs
+from freshline.attempt.changed_lookups import FRESH, ChangedInput, follow_changes
+from freshline.attempt.compute import compute_whole, run_before_constraints, run_query, whole_inputs
 from freshline.attempt.failure import translate
 from freshline.attempt.functions import Function
 from freshline.attempt.partitions import named_partition, partition_condition, read_partition
-from freshline.attempt.pending_lookups import read_pending_lookups
+from freshline.attempt.pending_lookups import RETRY_AT, TRIES_LEFT, read_pending_lookups
 from freshline.attempt.pin import pin_at
 from freshline.attempt.runtime import Progress, Runtime
 from freshline.attempt.spans import read_time_partition, within
@@ -45,8 +46,11 @@ from freshline.plan.request import MANUAL
 from freshline.query.final import written_once_by
 from freshline.query.query import read_query
 from freshline.query.reason import Reason
+from freshline.query.rules.algebra import SIGN
 from freshline.query.rules.append import find_branches
+from freshline.query.rules.lookups import find_lookups
 from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.constraints import leave_out
 from freshline.refresh.execution import suited_to
 from freshline.refresh.fold import as_stored, fold_keys, read_rows
 from freshline.refresh.inputs import (
@@ -60,6 +64,7 @@ from freshline.refresh.inputs import (
     shadow_inputs,
 )
 from freshline.refresh.literal import collect_for_message, quoted
+from freshline.refresh.netting import comparable, without
 from freshline.run.savepoint import finish_restore
 
 RELATIVE = 1e-9
@@ -367,6 +372,10 @@ def _replay_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, rece
                     condition = _condition(spark, spec, rows.schema, key)
                     again = _rows_at(runtime, spark, spec, positions).where(condition)
                     rows = rows.where(f"NOT coalesce(({condition}), false)").unionByName(again)
+            elif item.strategy == "keys":
+                assert rows is not None
+                assert previous is not None
+                rows = _followed(runtime, spark, spec, item, previous, rows)
             else:
                 added = _replayed(runtime, spark, spec, item, previous if item.strategy != "full" else None)
                 rows = added if rows is None or item.strategy == "full" else rows.unionByName(added)
@@ -449,17 +458,73 @@ def _replayed(
             frames[name] = rows
     if spec.lookup_attempts:
         (name,) = spec.driving
-        rows = frames[name]
-        if previous is not None and previous.pending_lookups is not None:
-            rows = rows.unionByName(
-                read_pending_lookups(runtime, spark, spec, previous.pending_lookups).select(rows.columns)
-            )
-        if item.pending_lookups is not None:
-            # Those that waited on are not among the rows that were added.
-            rows = _without(rows, read_pending_lookups(runtime, spark, spec, item.pending_lookups).select(rows.columns))
-        frames[name] = rows
+        before, after = (_waiting(runtime, spark, spec, each) for each in (previous, item))
+        frames[name] = _asked(frames[name], before, after, frames[name].columns)
     shadow_inputs(frames)
     return run_query(spark, spec, pins)
+
+
+def _waiting(runtime: Runtime, spark: SparkSession, spec: TableSpec, item: Receipt | None) -> DataFrame | None:
+    """The rows that wait for their dimension after a refresh; None where none does."""
+    if item is None or item.pending_lookups is None:
+        return None
+    return read_pending_lookups(runtime, spark, spec, item.pending_lookups).drop(TRIES_LEFT, RETRY_AT)
+
+
+def _asked(came: DataFrame, before: DataFrame | None, after: DataFrame | None, columns: Sequence[str]) -> DataFrame:
+    """The rows that were added: those that came, and those that waited, without those that wait on.
+
+    Rows are alike that are in these columns.
+    """
+    rows = came if before is None else came.unionByName(before, allowMissingColumns=True)
+    return rows if after is None else without(rows, after, columns)
+
+
+def _followed(
+    runtime: Runtime, spark: SparkSession, spec: TableSpec, item: Receipt, previous: Receipt, rows: DataFrame
+) -> DataFrame:
+    """The rows of a table with lookup joins after a refresh that looked up changed rows."""
+    pins = pin_at(runtime, spec, item.positions)
+    inputs = whole_inputs(spark, spec, pins)
+    changed = []
+    for name in spec.driving:
+        position = previous.table_position(name)
+        if position is None or position == pins[name].position:
+            continue
+        before = read_whole(spark, Pinned(pins[name].spec, pins[name].path, position))
+        signed = (
+            inputs[name]
+            .withColumn(SIGN, F.lit(1))
+            .unionByName(before.withColumn(SIGN, F.lit(-1)), allowMissingColumns=True)
+        )
+        changed.append(ChangedInput(name, before, inputs[name], signed))
+    columns = {name: frame.columns for name, frame in inputs.items()}
+    lookups = find_lookups(spec, columns, [each.name for each in changed])
+    if isinstance(lookups, Reason):
+        raise RefreshError(f"the refresh cannot be replayed: {lookups}", where=str(spec.name))
+
+    def with_retries(came: DataFrame, left: DataFrame | None) -> DataFrame:
+        (driving,) = spec.driving
+        read = lookups.own.columns_read(driving.view.lower())
+        columns = [name for name in came.columns if name.lower() in read]
+        shadow_inputs({driving: _asked(came, left, _waiting(runtime, spark, spec, item), columns)})
+        return run_before_constraints(spark, spec, pins)
+
+    waits = bool(spec.lookup_attempts) or previous.pending_lookups is not None
+    waiting = _waiting(runtime, spark, spec, previous)
+    found = follow_changes(
+        spark,
+        spec,
+        pins,
+        lookups,
+        inputs,
+        changed,
+        rows,
+        waiting=waiting,
+        look_up=with_retries if waits else None,
+    ).rows
+    fresh = leave_out(found.where(FRESH).drop(FRESH), spec.constraints)
+    return found.where(~F.col(FRESH)).drop(FRESH).unionByName(fresh)
 
 
 def _added_inputs(
@@ -487,7 +552,9 @@ def _added(spark: SparkSession, pinned: Pinned, before: TablePosition | None) ->
     if pinned.is_log:
         gained = Changes(pinned.name, before, pinned.position, ChangeKind.APPEND, log=True)
         return read_inserted(spark, pinned, gained)
-    return _without(read_whole(spark, pinned), read_whole(spark, Pinned(pinned.spec, pinned.path, before)))
+    now, then = read_whole(spark, pinned), read_whole(spark, Pinned(pinned.spec, pinned.path, before))
+    # A column that the input gained, which the query does not read, is NULL in the rows of before.
+    return _without(now, now.limit(0).unionByName(then, allowMissingColumns=True))
 
 
 def _replay_late(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt) -> _Expected:
@@ -541,12 +608,12 @@ def _compare(stored: DataFrame, expected: DataFrame) -> tuple[int, int, tuple[tu
     """How many rows are only in `expected`, how many only in `stored`, and these rows with their signs."""
     names = list(stored.columns)
     left = stored.select(
-        *[_comparable(field.dataType, F.col(quoted(field.name))).alias(field.name) for field in stored.schema]
+        *[comparable(field.dataType, F.col(quoted(field.name))).alias(field.name) for field in stored.schema]
     )
     right_schema = {field.name.lower(): field for field in expected.schema}
     right = expected.select(
         *[
-            _comparable(right_schema[name.lower()].dataType, F.col(quoted(right_schema[name.lower()].name))).alias(name)
+            comparable(right_schema[name.lower()].dataType, F.col(quoted(right_schema[name.lower()].name))).alias(name)
             for name in names
         ]
     )
@@ -585,30 +652,9 @@ def _with_stored_ranks(spec: TableSpec, expected: DataFrame, stored: DataFrame) 
     return expected.join(ranks, F.col(node).eqNullSafe(F.col(known)), "left").select(*columns)
 
 
-def _comparable(kind: DataType, column: Column) -> Column:
-    """Maps cannot be compared as they are; their sorted entries can, and a text of those that are inside of others."""
-    if "map<" not in kind.simpleString():
-        return column
-    if isinstance(kind, MapType) and "map<" not in f"{kind.keyType.simpleString()} {kind.valueType.simpleString()}":
-        return F.sort_array(F.map_entries(column))
-    return F.to_json(F.struct(column.alias("v")))
-
-
 def _without(rows: DataFrame, gone: DataFrame) -> DataFrame:
     """The rows without those that are gone, each as often as it is."""
-    if "map<" not in rows.schema.simpleString():
-        return rows.exceptAll(gone)
-    # Of rows that are equal the first ones meet those that are gone; which of them these are makes no difference.
-    kinds = {field.name: field.dataType for field in rows.schema}
-    compared = [_comparable(kind, F.col(quoted(name))) for name, kind in kinds.items()]
-    row = F.struct(*[column.alias(f"c{number}") for number, column in enumerate(compared)])
-    number = F.row_number().over(Window.partitionBy("_freshline_row").orderBy(F.lit(0)))
-    left, right = (
-        each.withColumn("_freshline_row", row).withColumn("_freshline_number", number) for each in (rows, gone)
-    )
-    met = F.col("l._freshline_row").eqNullSafe(F.col("r._freshline_row"))
-    met = met & (F.col("l._freshline_number") == F.col("r._freshline_number"))
-    return left.alias("l").join(right.alias("r"), met, "left_anti").select(*[F.col(quoted(name)) for name in kinds])
+    return without(rows, gone, rows.columns) if "map<" in rows.schema.simpleString() else rows.exceptAll(gone)
 
 
 def _has_float(kind: DataType) -> bool:

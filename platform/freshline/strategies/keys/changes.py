@@ -267,7 +267,7 @@ def _by_keys(sides: _Sides) -> Changed | Reason:
         if few is not None:
             return Changed(keys, few if few.count else None, few.count, reason, spec.primary_key)
     new, many = materialize_once(rows, expected=keys.count, at_most=_most_rows(spec, keys))
-    return _difference(sides, keys, new, many, reason)
+    return difference(sides.attempt, sides.target, keys, new, many, reason)
 
 
 def _has_grown(pinned: Pinned, change: Changes) -> bool:
@@ -327,7 +327,7 @@ def _by_stretch(sides: _Sides, stretch: Stretch) -> Changed | Reason | None:
 
     near, new, many = compute_near(near, rows, target, compute)
     touched = new.select(*columns).unionAll(near.stored(target).select(*columns)).distinct()
-    return _difference(sides, keys_of(touched), new, many, step.reason)
+    return difference(sides.attempt, sides.target, keys_of(touched), new, many, step.reason)
 
 
 def _by_first_rows(sides: _Sides, by: Sequence[Order]) -> Changed | Reason:
@@ -371,7 +371,7 @@ def _by_first_rows(sides: _Sides, by: Sequence[Order]) -> Changed | Reason:
     new = new.drop(_IS_END)
     columns = [F.col(quoted(name)) for name in keys.columns]
     touched = target.select(*columns).unionAll(new.select(*columns)).distinct()
-    return _difference(sides, keys_of(touched), new, many, step.reason)
+    return difference(sides.attempt, sides.target, keys_of(touched), new, many, step.reason)
 
 
 def _order(order: Sequence[Order], columns: Sequence[str], *, backwards: bool = False) -> list[Column]:
@@ -387,9 +387,12 @@ def _order(order: Sequence[Order], columns: Sequence[str], *, backwards: bool = 
     return found
 
 
-def _difference(sides: _Sides, keys: Keys, new: DataFrame, many: int, reason: Reason) -> Changed:
-    """How the rows of keys, computed again as `new`, differ from what is stored."""
-    spec, target = sides.attempt.spec, sides.target
+def difference(attempt: Attempt, target: DataFrame, keys: Keys, new: DataFrame, many: int, reason: Reason) -> Changed:
+    """How the rows of keys, computed again as `new`, differ from what is stored in `target`.
+
+    Raises DuplicateKeyError.
+    """
+    spec = attempt.spec
     found_by = spec.primary_key
     old = keys.restrict(target)
     if spec.primary_key:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from freshline.declare.clock import CLOCK
 from freshline.declare.names import TableName
@@ -21,6 +21,7 @@ from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.algebra import Algebra, find_algebra
 from freshline.query.rules.append import find_branches
 from freshline.query.rules.keys import Affected, find_affected, understood
+from freshline.query.rules.lookups import Lookups, find_lookups
 from freshline.query.rules.reaches import Reach
 from freshline.query.rules.stretch import Sessions, Stretch, find_stretch
 from freshline.strategies.keys.components import RefreshComponents, find_components
@@ -82,6 +83,28 @@ class RefoldKeys(Step):
 
 
 @dataclass(frozen=True)
+class LookUpChanged(Step):
+    """Look up the rows of `changed` that came, and take away those of the table whose rows of these inputs went.
+
+    All others keep the dimension rows that they met. Computing everything would look them up again, so its price is no
+    matter.
+    """
+
+    changed: tuple[TableName, ...]
+    lookups: Lookups
+    reason: Reason
+
+    computed_by = "freshline.strategies.keys.lookups:look_up_changed"
+    strategy = Strategy.KEYS
+    activity = "looking up changed rows"
+    reads_changes = True
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.lookups.columns
+
+
+@dataclass(frozen=True)
 class KeysOfFunction(Step):
     """Call the function of the table with the rows of affected keys, and write the rows that differ.
 
@@ -132,7 +155,7 @@ class KeysStrategy(RefreshStrategy):
 
     def find_step(
         self, situation: Situation
-    ) -> RefreshKeys | RefoldKeys | KeysOfFunction | KeysOfProcess | RefreshComponents | Reason:
+    ) -> RefreshKeys | RefoldKeys | LookUpChanged | KeysOfFunction | KeysOfProcess | RefreshComponents | Reason:
         query = situation.spec.query
         if isinstance(query, PythonQuery) and query.process is not None:
             return _of_process(query, query.process, situation)
@@ -145,13 +168,28 @@ class KeysStrategy(RefreshStrategy):
         return _refresh(situation) if situation.spec.merge is None else _refold(situation)
 
 
-def _refresh(situation: Situation) -> RefreshKeys | Reason:
+def _look_up(situation: Situation) -> LookUpChanged | Reason:
+    """The step that looks up the changed rows alone, or why all rows have to be."""
+    spec, receipt = situation.spec, situation.receipt
+    assert receipt is not None
+    changed = tuple(name for name in spec.driving if name in situation.changed)
+    lookups = find_lookups(spec, situation.columns, changed)
+    if isinstance(lookups, Reason):
+        return lookups
+    if receipt.valid_from_seq is not None:
+        # Of rows that follow an earlier declaration only the key is as in this one.
+        if not spec.primary_key or not _lower(spec.primary_key) <= set(lookups.columns):
+            return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and are not found by a primary key")
+        lookups = replace(lookups, columns=tuple(key.lower() for key in spec.primary_key))
+    return LookUpChanged(changed, lookups, Reason("AFFECTED_KEYS", ", ".join(lookups.columns)))
+
+
+def _refresh(situation: Situation) -> RefreshKeys | LookUpChanged | Reason:
     """The step that computes the rows of affected keys again, or why it is not right."""
     spec, receipt, changed = situation.spec, situation.receipt, situation.changed
     assert receipt is not None
     if spec.lookups:
-        # A row keeps the dimension that it met, so it cannot be computed again from what is there now.
-        return Reason("UNSUPPORTED", "updates or deletes below a lookup join")
+        return _look_up(situation)
     if has_rows_of_other_models(spec, receipt):
         return Reason("UNSUPPORTED", "rows keep the prediction of an earlier model, and cannot be computed again")
     if receipt.has_partition_positions:
