@@ -388,3 +388,23 @@ def test_a_day_that_was_refreshed_by_itself_is_no_version_of_its_source(lab):
     lab.refresh("z")
     assert numbers(lab, "z") == [(1, 1), (2, 2), (3, 3), (4, 4)]
     assert lab.receipt("p").cut_ahead == {}
+
+
+def test_a_version_that_a_restore_brought_back_is_one_that_others_agree_with(lab):
+    lab.source("s", "id INT", primary_key=["id"])
+    lab.sql("INSERT INTO s VALUES (1)")
+    declare(lab, "a", "SELECT id FROM s WHERE id < 10")
+    declare(lab, "b", "SELECT id FROM s")
+    declare(lab, "ab", "SELECT b.id, a.id AS a FROM b LEFT JOIN a ON a.id = b.id")
+    lab.refresh_all()
+    lab.create_savepoint("before")
+    lab.sql("INSERT INTO s VALUES (2)")
+    lab.refresh_all()
+    lab.restore_savepoint("before")
+    lab.refresh("b")
+
+    lab.refresh("ab", upstreams=False)
+
+    assert (numbers(lab, "ab"), lab.receipt("ab").cut_ahead) == ([(1, 1)], {})
+    lab.refresh_all()
+    assert numbers(lab, "ab") == [(1, 1), (2, 2)]

@@ -376,16 +376,16 @@ def _versions(
     yield first
     pinned, seq = sight.pinned, sight.pinned.position.seq
     for version, receipt in islice(read_receipts(pinned.path, since=floor), MOST_CANDIDATES):
-        if receipt.restored is not None:
-            # What was before it was taken back, or is what it holds.
-            return
         if receipt.seq != seq:
             seq = receipt.seq
             position = position_at(pinned.position.table_id, version, receipt)
             yield _candidate(position, receipt.cut, receipt.cut_ahead, shared, ids)
+        if receipt.restored is not None:
+            # What was before it was taken back, or is what it holds.
+            return
     # What the reader stands on may be a commit of maintenance, which carries the receipt of one before it.
     carried = receipt_at(pinned.path, floor) if floor else None
-    if carried is not None and carried.seq != seq and carried.restored is None:
+    if carried is not None and carried.seq != seq:
         position = position_at(pinned.position.table_id, floor, carried)
         yield _candidate(position, carried.cut, carried.cut_ahead, shared, ids)
 
