@@ -408,3 +408,29 @@ def test_a_version_that_a_restore_brought_back_is_one_that_others_agree_with(lab
     assert (numbers(lab, "ab"), lab.receipt("ab").cut_ahead) == ([(1, 1)], {})
     lab.refresh_all()
     assert numbers(lab, "ab") == [(1, 1), (2, 2)]
+
+
+def test_a_late_table_whose_inputs_saw_different_parts_says_which(lab):
+    lab.source("s", "id INT", primary_key=["id"])
+    lab.sql("INSERT INTO s VALUES (0)")
+    declare(lab, "a", "SELECT id FROM s")
+    declare(lab, "b", "SELECT id FROM s WHERE id >= 0")
+    declare(lab, "ab", "SELECT a.id FROM a JOIN b ON a.id = b.id")
+    lab.refresh_all()
+    lab.clock.advance(minutes=9)
+    for number, name in ((1, "a"), (2, "b")):
+        lab.sql(f"INSERT INTO s VALUES ({number})")
+        lab.refresh(name)
+
+    lab.refresh("ab", upstreams=False)
+
+    still = {str(status.table): status.stands_still for status in lab.status()}
+    assert still == {
+        "s": "",
+        "a": "",
+        "b": "",
+        "ab": "its inputs contain different parts of one source, and no newer versions agree: "
+        "a has seen version 2 of s, and b version 3",
+    }
+    lab.refresh("ab")
+    assert lab.status()[-1].stands_still == ""
