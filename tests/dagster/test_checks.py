@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from dagster import AssetCheckSeverity
+from dagster import (
+    AssetCheckExecutionContext,
+    AssetCheckResult,
+    AssetCheckSeverity,
+    AssetCheckSpec,
+    AssetSelection,
+    DagsterInstance,
+    Definitions,
+    define_asset_job,
+)
 
 from freshline.dagster.checks import constraint_verdict, quarantine_verdict, verified_sentence
+from freshline.dagster.executable import executable_checks
 from freshline.declare.names import TableName
 from freshline.declare.spec import Constraint, OnViolation
 from freshline.plan.receipt import Violation, added_up
@@ -40,6 +50,24 @@ def test_a_constraint_tells_how_many_rows_and_some_of_them():
 )
 def test_a_verification_is_a_whole_sentence(found, said):
     assert verified_sentence(found) == said
+
+
+def test_a_check_that_a_run_leaves_to_others_is_no_missing_output():
+    specs = [AssetCheckSpec("freshness", asset="t"), AssetCheckSpec("verify", asset="t")]
+
+    def evaluate(context: AssetCheckExecutionContext):
+        yield AssetCheckResult(asset_key="t", check_name="freshness", passed=True)
+
+    checks = executable_checks(specs, "freshline_checks", "judges", evaluate)
+    job = define_asset_job("all", selection=AssetSelection.checks(checks))
+    defs = Definitions(asset_checks=[checks], jobs=[job])
+    with DagsterInstance.ephemeral() as instance:
+        ran = defs.resolve_job_def("all").execute_in_process(instance=instance)
+        logged = [entry.message for entry in instance.all_logs(ran.run_id)]
+
+    assert ran.success
+    assert [each.check_name for each in ran.get_asset_check_evaluations()] == ["freshness"]
+    assert not [message for message in logged if "did not yield or return" in message]
 
 
 def test_violations_of_several_refreshes_are_added_up():

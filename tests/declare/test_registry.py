@@ -196,3 +196,15 @@ def test_the_declaration_and_the_entry_points_of_the_page_are_right(project, sit
     shown = [tomllib.loads(text) for text in re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)]
     found = {group: named for each in shown for group, named in each["project"]["entry-points"].items()}
     assert found == ENTRIES
+
+
+def test_an_unknown_option_names_the_three_nearest_and_not_all(project):
+    options = "'connector' = 'files', 'path' = 'in', 'format' = 'json', 'multiline' = 'true'"
+    project.declare("s.sql", f"CREATE SOURCE s (id INT) WITH ({options})")
+    rule, _, message = project.error()
+
+    assert rule == "UNKNOWN_OPTION"
+    assert message.startswith(
+        "there is no option 'multiline'. Did you mean multi-line? The nearest options are multi-line, "
+    )
+    assert message.count(",") == 2

@@ -248,8 +248,7 @@ def evaluate_checks(
         engine = control.heartbeats.read().get(ENGINE)
         for name, checks in asked.items():
             for each in _known(settings, control, inspection, name, engine):
-                by_person = each.check == UNIQUE_KEY and _is_asked(context, keys.check(name, UNIQUE_KEY))
-                if each.check in checks and not by_person:
+                if each.check in checks and _is_judged(each.check, context, keys.check(name, each.check), engine):
                     yield each.result(keys[name])
     for name, checks in asked.items():
         spec = graph.spec(name)
@@ -267,6 +266,17 @@ def _known(
 ) -> Iterator[Verdict]:
     yield verdict(inspection.statuses[name], inspection.statuses, inspection.graph.driving(name), inspection.reasons)
     yield from quick_verdicts(read_facts(settings, control, inspection, name, engine), settings)
+
+
+def _is_judged(check: str, context: AssetCheckExecutionContext, key: AssetCheckKey, engine: Heartbeat | None) -> bool:
+    """Whether a run tells the check from what is known of the table.
+
+    Keys are looked for where a person asks. An engine that nobody started keeps no table, which is no fault of a run
+    that refreshes it: only who asks is told so.
+    """
+    if check == UNIQUE_KEY:
+        return not _is_asked(context, key)
+    return check != ALIVE or engine is not None or _is_asked(context, key)
 
 
 def _is_asked(context: AssetCheckExecutionContext, key: AssetCheckKey) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dagster import (
     AssetCheckExecutionContext,
+    AssetCheckKey,
     AssetCheckResult,
     AssetChecksDefinition,
     AssetCheckSpec,
@@ -20,6 +21,7 @@ from dagster import (
     MaterializeResult,
     Nothing,
     Out,
+    Output,
     op,
 )
 
@@ -81,7 +83,14 @@ def executable_checks(
         out={output: Out(None, is_required=False) for output in outputs},
     )
     def check(context: AssetCheckExecutionContext) -> Any:
-        yield from evaluate(context)
+        left = set(context.selected_asset_check_keys)
+        for result in evaluate(context):
+            left -= {AssetCheckKey(key, name) for key, name in [(result.asset_key, result.check_name)] if key and name}
+            yield result
+        # Those that this run leaves to others have no verdict. Without an output Dagster would log that one is missing.
+        for output, spec in outputs.items():
+            if spec.key in left:
+                yield Output(None, output)
 
     made: AssetChecksDefinition = AssetChecksDefinition.create(
         keys_by_input_name=inputs, node_def=check, check_specs_by_output_name=outputs, can_subset=True

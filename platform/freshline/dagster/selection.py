@@ -44,8 +44,9 @@ _VALUES = {"kind": ("table", "log", "source"), "mode": ("continuous", "increment
 def select_tables(graph: Graph, select: Selection = ALL, exclude: Selection = ()) -> tuple[TableName, ...]:
     """The tables and sources of a selection without the excluded ones, in the order of the graph.
 
-    A list selects what any of its entries does. Raises SettingsError for what is no selection, and for a name without
-    a wildcard that no table has: a spelling mistake would otherwise lose a table without a word.
+    A list selects what any of its entries does. Raises SettingsError for what is no selection, and for a name, or the
+    value of a method, without a wildcard that no table has: a spelling mistake would otherwise lose tables without a
+    word. A kind or a mode that exists and no table has now selects nothing.
     """
     excluded = _any_of(graph, exclude)
     selected = _any_of(graph, select)
@@ -96,7 +97,15 @@ def _by_method(graph: Graph, method: str, value: str) -> set[TableName]:
     if method in _VALUES and value not in _VALUES[method]:
         raise SettingsError(f"{method}:{value} selects nothing. There are {', '.join(_VALUES[method])}.")
     of = _METHODS[method]
-    return {name for name in graph.order if fnmatchcase(of(table_of(graph, name)).lower(), value.lower())}
+    values = {name: of(table_of(graph, name)) for name in graph.order}
+    found = {name for name, each in values.items() if fnmatchcase(each.lower(), value.lower())}
+    if not found and method not in _VALUES and value and not set("*?[") & set(value):
+        known = sorted({each for each in values.values() if each})
+        there = (
+            f"There are {', '.join(known)}." if known else f"No table has one: {method} is an option of declarations."
+        )
+        raise SettingsError(f"{method}:{value} selects nothing.{nearest(value, known)} {there}")
+    return found
 
 
 def _reach(

@@ -167,7 +167,7 @@ class Options:
             elif key not in known and not key.startswith(passed_on):
                 problems.add(
                     "UNKNOWN_OPTION",
-                    f"there is no option '{key}'.{nearest(key, known)} Options are {', '.join(known)}.",
+                    f"there is no option '{key}'.{nearest(key, known)} {_near(key, known)}",
                     self.at(key),
                 )
 
@@ -359,6 +359,14 @@ class Options:
     @property
     def lines(self) -> dict[str, int]:
         return {key: written.line for key, written in self._options.items()}
+
+
+def _near(key: str, known: Sequence[str]) -> str:
+    """The three options that are most like one that is not there: sixty would hide them."""
+    from difflib import get_close_matches  # loaded only when something is wrong
+
+    close = get_close_matches(key, known, n=3, cutoff=0.0)
+    return f"The nearest options are {', '.join(close)}; the page Declarations lists all {len(known)}."
 
 
 def join_words(words: Sequence[str]) -> str:
