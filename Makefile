@@ -113,7 +113,7 @@ test-long: $(SETUP)
 # What is too much for every change: random cases that nobody had before, hours of chaos, millions of damaged inputs.
 night: $(SETUP)
 	FRESHLINE_GENERATED=5000 FRESHLINE_GENERATED_EVENT_TIME=4000 $(BIN)/pytest -m long -k many_random \
-	    tests/scenarios/test_generated.py; generated=$$?; \
+	    tests/scenarios/test_generated.py tests/scenarios/test_generated_graphs.py; generated=$$?; \
 	$(MAKE) --no-print-directory security INPUTS=10000000; secure=$$?; \
 	$(MAKE) --no-print-directory chaos MINUTES=$(or $(MINUTES),240) && [ $$generated -eq 0 ] && [ $$secure -eq 0 ]
 
