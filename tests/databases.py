@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -75,6 +76,23 @@ class Shop(Database):
 
 
 Rows = dict[int, tuple[Any, ...]]
+# What a slot has, which it forgets; slot and publication have one name.
+CHANGES = (
+    "SELECT (lsn - '0/0'::pg_lsn)::bigint, data FROM pg_logical_slot_get_binary_changes("
+    "%(name)s::text::name, NULL, NULL, 'proto_version', '1', 'publication_names', %(name)s::text)"
+)
+# More characters than a row that is not too large has.
+LARGE = 15_000
+
+
+def fits(row: tuple[Any, ...] | None) -> bool:
+    """Whether a row of a ChangingTable with `unfit` values can be stored as it is."""
+    if row is None:
+        return True
+    _, score, bio = row
+    if bio is not None and len(bio) > LARGE:
+        return False
+    return score is None or (score.is_finite() and score == round(score, 2) and abs(score) < 10**6)
 
 
 class ChangingTable:
@@ -82,20 +100,37 @@ class ChangingTable:
 
     Large values stay out of line, so that the database does not send them with an update that leaves them. `rows` are
     those of the table at a place in the database's log: of all transactions whose commit is before it.
+
+    With `feeds` above 1 there are so many sets of keys, and each transaction is of one of them; then `now` alone gives
+    rows. The keys of a `deferrable` table are checked when a transaction ends, and change places within it. `unfit`
+    ones get values that `DECIMAL(8,2)` cannot hold, and some of more than `LARGE` characters.
     """
 
-    def __init__(self, chance: random.Random, url: str, name: str = "thing") -> None:
+    def __init__(
+        self,
+        chance: random.Random,
+        url: str,
+        name: str = "thing",
+        *,
+        feeds: int = 1,
+        deferrable: bool = False,
+        unfit: bool = False,
+    ) -> None:
         self.name = name
         self._chance = chance
+        self._feeds, self._is_deferrable, self._is_unfit = feeds, deferrable, unfit
+        # The set of keys of the transaction that a writer has open.
+        self._set: dict[int, int] = {}
         # Each has keys of its own, so that none waits for the other.
         self._writers = [(psycopg.connect(url), 0), (psycopg.connect(url), 100)]
         self._watch = psycopg.connect(url, autocommit=True)
         self._watch.execute(
-            f"CREATE TABLE {name} (id INT PRIMARY KEY, name TEXT, score NUMERIC(8,2), bio TEXT)".encode()
+            f"CREATE TABLE {name} (id INT PRIMARY KEY {'DEFERRABLE INITIALLY DEFERRED' if deferrable else ''}, "
+            f"name TEXT, score {'NUMERIC' if unfit else 'NUMERIC(8,2)'}, bio TEXT)".encode()
         )
         self._watch.execute(f"ALTER TABLE {name} ALTER COLUMN bio SET STORAGE EXTERNAL".encode())
         # Only then is a large value there in the insert of a key change that left it.
-        self._is_full = chance.random() < 0.5
+        self._is_full = deferrable or chance.random() < 0.5
         if self._is_full:
             self._watch.execute(f"ALTER TABLE {name} REPLICA IDENTITY FULL".encode())
         self._states: list[tuple[int, Rows]] = []
@@ -106,6 +141,10 @@ class ChangingTable:
         done = 0
         while done < number:
             writer, first = self._chance.choice(self._writers)
+            if self._feeds > 1:
+                if writer.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+                    self._set[first] = self._chance.randrange(self._feeds)
+                first += 200 * self._set[first]
             for _ in range(self._chance.randint(1, 4)):
                 self._change(writer, first)
             if self._chance.random() < 0.6:
@@ -122,7 +161,7 @@ class ChangingTable:
 
     def now(self) -> Rows:
         """The rows after the newest transaction."""
-        return self._states[-1][1]
+        return self._states[-1][1] if self._feeds == 1 else self._rows()
 
     def close(self) -> None:
         for writer, _ in self._writers:
@@ -135,13 +174,21 @@ class ChangingTable:
             return
         row = writer.execute("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint").fetchone()
         assert row is not None
-        writer.commit()
+        try:
+            writer.commit()
+        except psycopg.errors.UniqueViolation:
+            # Two rows have one key at the end, and all of it is undone.
+            return
         self._note(row[0])
 
     def _note(self, begin: int) -> None:
         """The table as it is; its newest commit is behind this place."""
+        if self._feeds == 1:
+            self._states.append((begin, self._rows()))
+
+    def _rows(self) -> Rows:
         rows = self._watch.execute(f"SELECT id, name, score, bio FROM {self.name}".encode()).fetchall()
-        self._states.append((begin, {row[0]: tuple(row[1:]) for row in rows}))
+        return {row[0]: tuple(row[1:]) for row in rows}
 
     def _change(self, writer: psycopg.Connection[Any], first: int) -> None:
         chance, name = self._chance, self.name
@@ -149,10 +196,15 @@ class ChangingTable:
         kind = chance.random()
         # So that there is a transaction, in which what follows is a savepoint.
         writer.execute("SELECT 1")
+        if self._is_deferrable and chance.random() < 0.35:
+            with writer.transaction(force_rollback=chance.random() < 0.1):
+                self._change_places(writer, first, one, two)
+            return
         with writer.transaction(force_rollback=chance.random() < 0.1):
             if kind < 0.35:
-                insert = f"INSERT INTO {name} VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
-                writer.execute(insert.encode(), (one, self._text(), chance.choice([None, 1, 2.5]), self._bio()))
+                # ON CONFLICT asks for keys that are checked at once.
+                insert = f"INSERT INTO {name} SELECT %s, %s, %s, %s WHERE NOT EXISTS (SELECT FROM {name} WHERE id = %s)"
+                writer.execute(insert.encode(), (one, self._text(), self._score(), self._bio(), one))
             elif kind < 0.6:
                 writer.execute(f"UPDATE {name} SET name = %s WHERE id = %s".encode(), (self._text(), one))
             elif kind < 0.7:
@@ -166,10 +218,43 @@ class ChangingTable:
                 move += f"AND NOT EXISTS (SELECT 1 FROM {name} WHERE id = %s)"
                 writer.execute(move.encode(), (two, one, two))
             elif self._are_idle(but=writer):
-                writer.execute(f"TRUNCATE {name}".encode())
+                # Not while keys wait to be checked.
+                with suppress(psycopg.errors.ObjectInUse), writer.transaction():
+                    writer.execute(f"TRUNCATE {name}".encode())
         if kind >= 0.95:
             # A TRUNCATE keeps everybody else out until it ends.
             self._end(writer)
+
+    def _change_places(self, writer: psycopg.Connection[Any], first: int, one: int, two: int) -> None:
+        """Statements of which one gives a row the key of another, and one resolves that, mostly."""
+        chance, name = self._chance, self.name
+        # Of two rows with one key, the one that came first or last.
+        which, other = chance.choice(["min", "max"]), chance.choice(["min", "max"])
+        at = f"SELECT {which}(ctid) FROM {name} WHERE id = {one}"
+        other_at = f"SELECT {other}(ctid) FROM {name} WHERE id = {one}"
+        within = f"id BETWEEN {first + 1} AND {first + 8}"
+        insert = f"INSERT INTO {name} VALUES ({one}, '{chance.choice('abc')}', 1, NULL)"
+        up = f"UPDATE {name} SET id = id + 1 WHERE {within}"
+        down = f"UPDATE {name} SET id = id - 1 WHERE id BETWEEN {first + 2} AND {first + 9}"
+        change_one = f"UPDATE {name} SET name = 'beside', score = 2 WHERE id = {one} AND ctid = ({at})"
+        keep_one = f"DELETE FROM {name} WHERE id = {one} AND ctid <> ({other_at})"
+        take, leave = f"UPDATE {name} SET id = {one} WHERE id = {two}", f"DELETE FROM {name} WHERE ctid = ({at})"
+        ways = (
+            [f"UPDATE {name} SET id = {one + two} - id WHERE id IN ({one}, {two})"],
+            [f"UPDATE {name} SET id = {first + 1} + (id - {first}) % 8 WHERE {within}"],
+            [f"UPDATE {name} SET id = {2 * first + 9} - id WHERE {within}"],
+            [f"DELETE FROM {name} WHERE id = {first + 8}", up],
+            [up, down],
+            [insert, keep_one],
+            [insert, change_one, keep_one],
+            [take, leave],
+        )
+        for statement in chance.choice(ways):
+            writer.execute(statement.encode())
+
+    def _score(self) -> Any:
+        unfit: list[Any] = [12_345_678.5, 1.234, "NaN"] if self._is_unfit and self._chance.random() < 0.15 else []
+        return self._chance.choice(unfit or [None, 1, 2.5])
 
     def _are_idle(self, *, but: psycopg.Connection[Any]) -> bool:
         """Whether nobody else has a transaction open, whose end a TRUNCATE would wait for."""
@@ -180,4 +265,6 @@ class ChangingTable:
         return self._chance.choice([None, "", "a\tb\\N\n", "ü", "plain"])
 
     def _bio(self) -> str | None:
+        if self._is_unfit and self._chance.random() < 0.1:
+            return "z" * (LARGE + 1)
         return self._chance.choice([None, "short", f"{self._chance.random()}" * 150])

@@ -12,14 +12,79 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from freshline.engine.java import Java
+from freshline.sources.postgres.wire import UNSENT, Begin, Change, Relation, Truncate, read_message
+from tests.kafka import Record
 
+UNAVAILABLE = "__debezium_unavailable_value"
 ROOT = Path(__file__).parents[1]
 Event = tuple[bytes, bytes | None]
+
+
+class Messages:
+    """What Debezium's connector makes of the messages of `pgoutput`, without an inline schema.
+
+    An update of the key is a delete, a tombstone and an insert. A value that was not sent is that of the old image,
+    else a text that says so. `decimal.handling.mode` is `string`.
+    """
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._relation: Relation | None = None
+        self._begin = Begin(0, 0, 0)
+
+    def of(self, lsn: int, data: bytes) -> list[Record]:
+        """The records of one message at a place."""
+        match read_message(data):
+            case Begin() as begin:
+                self._begin = begin
+            case Relation(name=self._table) as relation:
+                self._relation = relation
+            case Change() as change if self._relation is not None and change.relation == self._relation.id:
+                return self._changed(lsn, change)
+            case Truncate(relations) if self._relation is not None and self._relation.id in relations:
+                return [self._record("t", lsn, None, None)]
+        return []
+
+    def _changed(self, lsn: int, change: Change) -> list[Record]:
+        old = None if change.old is None else self._image(change.old, None)
+        if change.new is None:
+            assert old is not None
+            return [self._record("d", lsn, old, None), Record(None, self._key(old))]
+        new = self._image(change.new, old if change.old is not None and not change.only_key else None)
+        if old is None or old["id"] == new["id"]:
+            return [self._record(change.op, lsn, None if change.only_key else old, new)]
+        return [
+            self._record("d", lsn, old, None), Record(None, self._key(old)), self._record("c", lsn, None, new),
+        ]  # fmt: skip
+
+    def _image(self, values: Sequence[Any], old: Mapping[str, Any] | None) -> dict[str, Any]:
+        assert self._relation is not None
+        found: dict[str, Any] = {}
+        for column, value in zip(self._relation.columns, values, strict=True):
+            if value is UNSENT:
+                kept = None if old is None else old[column.name]
+                found[column.name] = UNAVAILABLE if kept is None else kept
+            elif value is None:
+                found[column.name] = None
+            else:
+                found[column.name] = int(value) if column.type_id == 23 else value.decode()
+        return found
+
+    def _record(self, op: str, lsn: int, before: Any, after: Any) -> Record:
+        at = self._begin.committed_at
+        source = {"connector": "postgresql", "ts_ms": at // 1000, "ts_us": at, "txId": self._begin.xid, "lsn": lsn}
+        value = {"before": before, "after": after, "source": source, "op": op, "ts_ms": at // 1000 + 5}
+        row = before if after is None else after
+        return Record(value, None if row is None else self._key(row))
+
+    @staticmethod
+    def _key(row: Mapping[str, Any]) -> bytes:
+        return json.dumps({"id": row["id"]}).encode()
 
 
 class Debezium:

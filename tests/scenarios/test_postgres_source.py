@@ -203,6 +203,38 @@ def test_more_rows_than_memory_takes_go_by_way_of_the_disk(lab, shop, monkeypatc
     assert not (lab.runtime.warehouse.notes / "reading" / "feed").exists()
 
 
+def test_keys_that_change_places_in_a_transaction_lose_no_row(lab, shop):
+    shop.sql("CREATE TABLE customer (id INT PRIMARY KEY DEFERRABLE INITIALLY DEFERRED, name TEXT, bio TEXT)")
+    shop.sql("ALTER TABLE customer REPLICA IDENTITY FULL; ALTER TABLE customer ALTER COLUMN bio SET STORAGE EXTERNAL")
+    shop.declare("customer", f"{COLUMNS}, {FACTS}")
+    follow(lab)
+    shop.sql("INSERT INTO customer SELECT n, chr(96 + n), repeat('x', 3000) FROM generate_series(1, 3) AS n")
+    refreshed(lab, "whole")
+
+    def same():
+        refreshed(lab, "whole")
+        expected = shop.ask("SELECT id, name, bio FROM customer ORDER BY id")
+        assert [tuple(row.values()) for row in sorted(lab.rows("whole"), key=lambda row: row["id"])] == expected
+
+    shop.sql("UPDATE customer SET id = id + 1")
+    same()
+    assert [row[0] for row in events(lab)][3:] == ["d", "c", "k", "c", "k", "c"]
+    shop.sql("UPDATE customer SET id = 6 - id; UPDATE customer SET id = id + 1")
+    shop.sql("INSERT INTO customer VALUES (3, 'new', NULL); DELETE FROM customer WHERE id = 3 AND name <> 'new'")
+    same()
+    # Through the key of another row and back, and equal rows.
+    shop.sql(
+        "UPDATE customer SET name = 'a', bio = NULL; UPDATE customer SET id = id + 1; UPDATE customer SET id = id - 1"
+    )
+    same()
+    shop.sql(
+        "TRUNCATE customer; INSERT INTO customer VALUES (1, 'a', NULL), (1, 'b', NULL); "
+        "DELETE FROM customer WHERE name = 'a'"
+    )
+    same()
+    assert lab.verify("whole").equal
+
+
 # -- stops and losses
 
 POINTS = ("slot-before-made", "slot-made", "log-before-commit", "log-after-commit", "slot-before-advanced")

@@ -17,6 +17,9 @@ POSITION = "_freshline_change_position"
 CHANGED_AT = "_freshline_changed_at"
 TRANSACTION = "_freshline_transaction"
 UNSENT = "_freshline_unsent"
+# Bits that stand for the row that an event took away, where the database sent it; and that row, while it is decoded.
+REMOVED = "_freshline_removed"
+BEFORE, UNFIT = "_freshline_before_image", "_freshline_unfit"
 
 CHANGE_METADATA: Mapping[str, Metadata] = {
     "op": Metadata("STRING", OP),
@@ -24,6 +27,7 @@ CHANGE_METADATA: Mapping[str, Metadata] = {
     "changed_at": Metadata("TIMESTAMP", CHANGED_AT, ordered=True),
     "transaction": Metadata("STRING", TRANSACTION),
     "unsent": Metadata("ARRAY<STRING>", UNSENT),
+    "removed": Metadata("BIGINT", REMOVED),
 }
 
 
@@ -35,7 +39,8 @@ class Tombstones(StrEnum):
     DELETE = "delete"
 
 
-# Values of OP: a row was inserted, updated, deleted, or read by a snapshot, or all rows were removed.
-INSERT, UPDATE, DELETE, READ, TRUNCATE = "c", "u", "d", "r", "t"
+# Values of OP: a row was inserted, updated, deleted, or read by a snapshot, or all rows were removed. A row with a key
+# that two rows had for a moment was deleted, and the other one is kept: the event is that of the delete.
+INSERT, UPDATE, DELETE, READ, TRUNCATE, KEPT = "c", "u", "d", "r", "t", "k"
 # The databases whose positions are in order as texts, by what stands before the colon.
 IN_ORDER = ("postgresql", "mysql", "mariadb", "sqlserver")

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -82,13 +82,16 @@ class KeysInOrder:
 class LogKeys:
     """The keys of a log at one receipt: most of them in order, and those of the newest batches in order for themselves.
 
-    `key` are its columns.
+    `key` are its columns. `last` are the transactions of the last events of a change feed by their partitions, as far
+    as they are known; `are_all` says that the log has no other partition.
     """
 
     identity: str
     key: tuple[str, ...]
     old: KeysInOrder
     new: KeysInOrder
+    last: Mapping[str, str] = field(default_factory=dict)
+    are_all: bool = False
 
     @property
     def count(self) -> int:
@@ -102,13 +105,19 @@ class LogKeys:
         """The numbers of the batches in which keys with some of these bits are."""
         return sorted({*self.old.seqs_of(bits).tolist(), *self.new.seqs_of(bits).tolist()})
 
-    def after(self, identity: str, bits: Bits, seq: int) -> LogKeys:
-        """With the keys of a batch, whose receipt has this identity and this number."""
+    def may_have_begun(self, part: str, transaction: str) -> bool:
+        """Whether the log may have a part of a transaction, whose next events are those of a batch."""
+        known = self.last.get(part)
+        return known == transaction or (known is None and not self.are_all)
+
+    def after(self, identity: str, bits: Bits, seq: int, last: Mapping[str, str] | None = None) -> LogKeys:
+        """With the keys of a batch, whose receipt has this identity and this number, and its last transactions."""
+        last = {**self.last, **(last or {})}
         each = np.unique(bits)
         new = self.new.plus(KeysInOrder(each, np.full(len(each), seq, dtype=np.int32)))
         if len(new.bits) <= _MOST_NEW:
-            return LogKeys(identity, self.key, self.old, new)
-        return LogKeys(identity, self.key, self.old.plus(new), _NONE)
+            return LogKeys(identity, self.key, self.old, new, last, self.are_all)
+        return LogKeys(identity, self.key, self.old.plus(new), _NONE, last, self.are_all)
 
 
 _NONE = KeysInOrder(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))
@@ -143,7 +152,7 @@ class KnownKeys:
 
 def no_keys(key: tuple[str, ...], identity: str) -> LogKeys:
     """The keys of a log without rows."""
-    return LogKeys(identity, key, _NONE, _NONE)
+    return LogKeys(identity, key, _NONE, _NONE, are_all=True)
 
 
 def read_keys(rows: DataFrame, key: tuple[str, ...], identity: str) -> LogKeys:

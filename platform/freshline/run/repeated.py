@@ -25,8 +25,11 @@ from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
 from freshline.refresh.small_tables import files_of_batches, read_small
 from freshline.sources.changes import (
-    is_rejected_of_key,
+    as_sent,
+    begun_again,
+    find_facts,
     judge_events,
+    mark_kept,
     of_keys_and_truncates,
     same_values,
     unknown_keys,
@@ -79,6 +82,8 @@ def _judge_events(spark: SparkSession, log: LogBefore, rows: DataFrame) -> tuple
     names = (*spec.primary_key, POSITION, OP)
     good = rows.where(F.col(ERROR).isNull())
     known_by = good.where(F.col(POSITION).isNotNull())
+    found = find_facts(rows, spec)
+    lacks = found.unsent > 0
     before = log_keys(spark, log, count, names) if spec.recognizes_events else None
     after: KeysAfter | None = None
     twice, sought = False, known_by.select(*_columns(names)) if spec.recognizes_events else None
@@ -86,27 +91,34 @@ def _judge_events(spark: SparkSession, log: LogBefore, rows: DataFrame) -> tuple
         bits = collect_bits(known_by, names)
         known = before.among(bits)
         # What comes again is mostly left out, and must not be kept once more each time.
-        after = partial(before.after, bits=bits[~known], seq=log.seq)
+        after = partial(before.after, bits=bits[~known], seq=log.seq, last=found.last)
         twice = len(np.unique(bits)) < len(bits)
         sought = _with_bits(known_by, names, np.unique(bits[known]))
-    unsent = good.where(F.size(UNSENT) > 0).select(*_columns(spec.primary_key))
-    counts = F.count_if(F.col(ERROR).isNull() & (F.size(UNSENT) > 0)), F.count_if(is_rejected_of_key(spec))
-    lacks, rejects = (count > 0 for count in rows.agg(*counts).collect()[0])
+    begun = []
+    if found.deletes and spec.recognizes_events and count != 0:
+        # A source that sends nothing twice gives whole transactions.
+        begun = [each for each in found.first if before is None or before.may_have_begun(*each)]
     in_order = spec.format is not None and spec.format.is_in_source_order
-    if sought is None and not (twice or lacks or in_order):
-        return (with_unknown_keys(rows, spec) if rejects else rows), after
+    if sought is None and not (twice or lacks or in_order or begun or found.may_share_keys):
+        return (with_unknown_keys(rows, spec) if found.rejected else rows), after
     stored = _stored(spark, log.path)
     recent = None if sought is None and not twice else good.select(*_columns(names)).limit(0)
     with suited_to(spark, [count]):
         if sought is not None:
             wanted = F.broadcast(sought.distinct()).alias("w")
-            found = _recent(log, stored).select(*_columns(names)).alias("l")
-            recent, _ = materialize_once(found.join(wanted, same_values("l", "w", names), "left_semi").distinct())
+            sent = as_sent(_recent(log, stored)).select(*_columns(names)).alias("l")
+            recent, _ = materialize_once(sent.join(wanted, same_values("l", "w", names), "left_semi").distinct())
+        unsent = good.where(F.size(UNSENT) > 0).select(*_columns(spec.primary_key))
+        of_unsent = stored
         if lacks and not in_order:
-            stored, _ = materialize_once(of_keys_and_truncates(stored, unsent.distinct(), spec))
-    unknown = _unknown_keys(spark, log) if lacks and not in_order else None
-    judged = judge_events(rows, recent, stored, unknown, spec)
-    return (with_unknown_keys(judged, spec) if rejects or lacks else judged), after
+            of_unsent, _ = materialize_once(of_keys_and_truncates(stored, F.broadcast(unsent.distinct()), spec))
+        unknown = _unknown_keys(spark, log) if lacks and not in_order else None
+        judged = judge_events(rows, recent, of_unsent, unknown, spec)
+        if found.deletes and (twice or sought is not None):
+            begun = list({*begun, *begun_again(judged)})
+        if begun or found.may_share_keys:
+            judged = mark_kept(judged, stored, spec, begun)
+    return (with_unknown_keys(judged, spec) if found.rejected or lacks else judged), after
 
 
 def _unknown_keys(spark: SparkSession, log: LogBefore) -> DataFrame | None:
@@ -218,7 +230,8 @@ def log_keys(spark: SparkSession, log: LogBefore, count: int | None, key: tuple[
     if count == 0:
         return no_keys(key, identity)
     with suited_to(spark, [count]):
-        return read_keys(_stored(spark, log.path), key, identity)
+        stored = _stored(spark, log.path)
+        return read_keys(as_sent(stored) if OP in key else stored, key, identity)
 
 
 def _with_bits(rows: DataFrame, key: Sequence[str], bits: Bits) -> DataFrame | None:

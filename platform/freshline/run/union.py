@@ -53,7 +53,7 @@ from freshline.refresh.keys import OP
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
 from freshline.run.batch import newest_batch
-from freshline.sources.changes import judge_events, unknown_keys
+from freshline.sources.changes import begun_again, find_facts, judge_events, mark_kept, unknown_keys
 from freshline.sources.prepare import prepare_formats
 from freshline.sources.reader import Asked
 from freshline.sources.records import (
@@ -232,6 +232,10 @@ def _accepted(
         if log.is_change_feed:
             recent = stored if log.recognizes_events else None
             judged = judge_events(rows, recent, every, unknown, log)
+            facts = find_facts(rows, log)
+            if facts.deletes:
+                begun = {*facts.first, *begun_again(judged)} if log.recognizes_events else ()
+                judged = mark_kept(judged, every, log, list(begun))
             # An ingest of these records fails, and they are not to be missing here without a word.
             require_readable(log, unreadable_of(judged, log))
             return accepted(judged, log, 0, token.at)

@@ -10,26 +10,49 @@ The events of one key that came before the first whole one go there too, in howe
 insert and a TRUNCATE end what is known of a key, and so does an event of it that went to quarantine: its values are
 newer, and nobody has them. The quarantine table names such keys in UNKNOWN_KEY, for the batches behind.
 
+Two rows may have one key within a transaction (see `rows_of_key`). The delete of one of them is an event of the row
+that is left then, `KEPT`, so that the last event of a key says which row has it. Keys are looked at closely of which a
+transaction has an insert before a delete, in this batch or in those before it.
+
 Where events are in the order of their positions, one that arrives later may be earlier than the newest of its key, and
 a value that was filled in from another event would be wrong. So none is filled in then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from operator import and_
+from operator import and_, or_
+from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from freshline.declare.change import DELETE, IN_ORDER, INSERT, OP, POSITION, TRUNCATE, UNSENT
+from freshline.declare.change import (
+    DELETE,
+    IN_ORDER,
+    INSERT,
+    KEPT,
+    OP,
+    POSITION,
+    READ,
+    REMOVED,
+    TRANSACTION,
+    TRUNCATE,
+    UNSENT,
+    UPDATE,
+)
 from freshline.declare.spec import SourceSpec
 from freshline.refresh.inputs import FILE, RECORD, SEQ
 from freshline.refresh.known_keys import bits_of
 from freshline.refresh.literal import quoted
-from freshline.sources.records import ERROR, LEFT_OUT, REDELIVERED, UNKNOWN_KEY
+from freshline.refresh.materialize import materialize_once
+from freshline.sources import rows_of_key
+from freshline.sources.formats.framed_rows import use_own_python
+from freshline.sources.records import ERROR, LEFT_OUT, REDELIVERED, UNKNOWN_KEY, record_hash
 
 VALUE_UNKNOWN, CHANGE_ORDER = "VALUE_UNKNOWN", "CHANGE_ORDER"
 # What stands in a position before the part that is in order: the database, and of MySQL the name of its log.
@@ -40,8 +63,18 @@ _LINE = r"(?s)^(postgresql|sqlserver|(?:mysql|mariadb):.*(?=\.[0-9]{12,}/[0-9]{2
 _IN_BATCH = 2**62
 
 
+# So many rows of one side of a join are sent to each task.
+_MOST_SENT = 200_000
+# A transaction in a partition of the source.
+InPartition = tuple[str, str]
+
+
 def judge_events(
-    rows: DataFrame, recent: DataFrame | None, stored: DataFrame, unknown: DataFrame | None, spec: SourceSpec
+    rows: DataFrame,
+    recent: DataFrame | None,
+    stored: DataFrame,
+    unknown: DataFrame | None,
+    spec: SourceSpec,
 ) -> DataFrame:
     """Judged records as events among those of the log table, `stored`.
 
@@ -53,8 +86,55 @@ def judge_events(
     in_source_order = spec.format is not None and spec.format.is_in_source_order
     if in_source_order:
         rows = _mark_unordered(rows, stored)
-    fresh = rows if recent is None else _mark_redelivered(rows, recent, spec)
+    fresh = rows if recent is None else _mark_redelivered(rows, as_sent(recent), spec)
     return _mark_unsent(fresh) if in_source_order else _fill_unsent(fresh, stored, unknown, spec)
+
+
+@dataclass(frozen=True)
+class BatchFacts:
+    """Numbers of events of a batch: `unsent` lack values, `rejected` are in quarantine and of one key.
+
+    `deletes` and `inserts` are those whose transactions are known. `first` and `last` are the transactions with which
+    the partitions begin and end.
+    """
+
+    unsent: int
+    rejected: int
+    deletes: int
+    inserts: int
+    first: tuple[InPartition, ...]
+    last: Mapping[str, str]
+
+    @property
+    def may_share_keys(self) -> bool:
+        """Whether a transaction may have an insert of a key before a delete of another row with it."""
+        return self.deletes > 0 and self.inserts + self.rejected > 0
+
+
+def find_facts(rows: DataFrame, spec: SourceSpec) -> BatchFacts:
+    """The facts of judged records, in one look."""
+    good, told = F.col(ERROR).isNull(), F.col(TRANSACTION).isNotNull()
+    place = F.when(good & told, F.col(RECORD))
+    found = (
+        rows.groupBy(FILE)
+        .agg(
+            F.count_if(good & (F.size(UNSENT) > 0)),
+            F.count_if(is_rejected_of_key(spec)),
+            F.count_if(good & told & (F.col(OP) == DELETE)),
+            F.count_if(good & told & (F.col(OP) == INSERT)),
+            F.min_by(TRANSACTION, place),
+            F.max_by(TRANSACTION, place),
+        )
+        .collect()
+    )
+    counts = [sum(row[each] for row in found) for each in range(1, 5)]
+    first = tuple((row[0], row[5]) for row in found if row[5] is not None)
+    return BatchFacts(*counts, first, {row[0]: row[6] for row in found if row[6] is not None})
+
+
+def as_sent(stored: DataFrame) -> DataFrame:
+    """Events of the log with the OP that they were sent with, by which they are known again."""
+    return stored.withColumn(OP, F.when(F.col(OP) == KEPT, DELETE).otherwise(F.col(OP)))
 
 
 def is_rejected_of_key(spec: SourceSpec) -> Column:
@@ -88,7 +168,7 @@ def unknown_keys(quarantine: DataFrame, seq: int) -> DataFrame | None:
 
 def of_keys_and_truncates(stored: DataFrame, keys: DataFrame, spec: SourceSpec) -> DataFrame:
     """The events of some keys, and every TRUNCATE."""
-    of_keys = stored.join(F.broadcast(keys), list(spec.primary_key), "left_semi").select(*stored.columns)
+    of_keys = stored.join(keys, list(spec.primary_key), "left_semi").select(*stored.columns)
     return of_keys.unionByName(stored.where(F.col(OP) == TRUNCATE))
 
 
@@ -180,7 +260,7 @@ def _newest_whole(
 ) -> DataFrame:
     """The newest row of the log of each wanted key that has one now, and whose values are known; with its place."""
     keys = [F.col(quoted(key)) for key in spec.primary_key]
-    events = of_keys_and_truncates(stored, wanted, spec)
+    events = of_keys_and_truncates(stored, F.broadcast(wanted), spec)
     whole = F.struct(*[F.col(quoted(name)) for name in values]).alias("_freshline_before")
     order = F.struct(SEQ, FILE, RECORD)
     newest = (
@@ -234,3 +314,164 @@ def _is_later(truncate: Column, event: Column) -> Column:
         return F.struct(of.getField("seq"), of.getField("part"), of.getField("record"))
 
     return F.when(by_position, own < at).otherwise(arrived(event) < arrived(truncate))
+
+
+# -- rows that have one key for a moment
+
+
+def mark_kept(rows: DataFrame, stored: DataFrame, spec: SourceSpec, begun: Sequence[InPartition]) -> DataFrame:
+    """Events with deletes behind which another row has the key as that row's, with the OP `KEPT`.
+
+    Where the row is unknown the ERROR is `VALUE_UNKNOWN`. `stored` is the log, and `begun` are transactions that it may
+    have a part of.
+    """
+    keys = [F.col(quoted(key)) for key in spec.primary_key]
+    stored = _complete(stored, spec)
+    wanted, count = materialize_once(_doubtful_keys(rows, stored, spec, begun))
+    if not count:
+        return rows
+    in_begun = _is_among(begun)
+    history = of_keys_and_truncates(stored, _small(wanted, count), spec)
+    events = history.where(F.col(OP) != TRUNCATE)
+    before = events.where(~in_begun)
+    order = F.struct(SEQ, FILE, RECORD)
+    names = list(before.columns)
+    newest = before.groupBy(*keys).agg(F.max_by(F.struct(*map(_column, names)), order).alias("_freshline_newest"))
+    newest = newest.select(*[F.col(f"_freshline_newest.{quoted(name)}").alias(name) for name in names])
+    # The row that the log has, whatever brought it.
+    newest = newest.withColumn(OP, F.when(F.col(OP) != DELETE, READ).otherwise(F.col(OP)))
+    placed = F.col(ERROR).isNull() | is_rejected_of_key(spec)
+    arrived = rows.where(placed).join(_small(wanted, count), list(spec.primary_key), "left_semi")
+    of_log = [_seen(each, F.col(SEQ), F.lit(None), spec) for each in (newest, events.where(in_begun))]
+    seen = reduce(DataFrame.unionByName, [*of_log, _seen(arrived, F.lit(_IN_BATCH), F.col(ERROR), spec)])
+    # Of each partition of the log the last TRUNCATE is enough.
+    last = (
+        history.where(F.col(OP) == TRUNCATE)
+        .groupBy(FILE)
+        .agg(F.max_by(F.struct(SEQ, RECORD, POSITION), order).alias("l"))
+    )
+    truncates = _listed(last.select(FILE, "l.*"), _LOG_TRUNCATES, F.col(SEQ)).crossJoin(
+        _listed(rows.where(F.col(ERROR).isNull() & (F.col(OP) == TRUNCATE)), _BATCH_TRUNCATES, F.lit(_IN_BATCH))
+    )
+    listed = F.concat(_LOG_TRUNCATES, _BATCH_TRUNCATES)
+    passed = F.size(F.filter(listed, lambda each: ~_is_later(each, F.col("place"))))
+    seen = seen.crossJoin(F.broadcast(truncates)).withColumn("truncates", passed)
+    facts = F.struct("place.seq", "place.part", "place.record", *_SEEN, "truncates")
+    of_keys = seen.groupBy(*keys).agg(F.sort_array(F.collect_list(facts)).alias("events"))
+    found = of_keys.select(F.explode(_survivors(rows)("events")).alias("s")).select("s.*")
+    images = seen.select(
+        F.col("place.seq").alias("row_seq"), F.col("place.part").alias("row_part"),
+        F.col("place.record").alias("row_record"), "row",
+    )  # fmt: skip
+    found = found.join(images, ["row_seq", "row_part", "row_record"], "left")
+    is_unknown = F.col("row").isNull()
+    if spec.format is not None and spec.format.is_in_source_order:
+        # A newer state of the row may arrive yet.
+        is_unknown = is_unknown | ~F.col("is_own")
+    found = found.select(
+        F.col("part").alias("_freshline_part"), F.col("record").alias("_freshline_at"),
+        F.col("row").alias("_freshline_row"), is_unknown.alias("_freshline_is_unknown"),
+    )  # fmt: skip
+    same = (F.col(FILE) == F.col("_freshline_part")) & (F.col(RECORD) == F.col("_freshline_at"))
+    found, count = materialize_once(found)
+    joined = rows.join(_small(found, count), same, "left")
+    is_unknown, is_kept = F.col("_freshline_is_unknown"), ~F.col("_freshline_is_unknown")
+    made = {
+        ERROR: F.when(is_unknown, F.lit(VALUE_UNKNOWN)).otherwise(F.col(ERROR)),
+        OP: F.when(is_kept, F.lit(KEPT)).otherwise(F.col(OP)),
+    }
+    for column in spec.record_columns:
+        value = F.col(f"_freshline_row.{quoted(column.name)}")
+        made[column.name] = F.when(is_kept, value).otherwise(F.col(quoted(column.name)))
+    return joined.select(*[made.get(name, _column(name)).alias(name) for name in rows.columns])
+
+
+def _small(rows: DataFrame, count: int) -> DataFrame:
+    """The rows for a join: few are sent to each task."""
+    return F.broadcast(rows) if count <= _MOST_SENT else rows
+
+
+def _complete(stored: DataFrame, spec: SourceSpec) -> DataFrame:
+    """The log with what it lacks as one of an earlier version or declaration."""
+    wanted = [(REMOVED, "bigint"), *((column.name, column.type) for column in spec.record_columns)]
+    there = {name.lower() for name in stored.columns}
+    missing = {name: F.lit(None).cast(kind) for name, kind in wanted if name.lower() not in there}
+    return stored.withColumns(missing) if missing else stored
+
+
+def begun_again(rows: DataFrame) -> list[InPartition]:
+    """The last transactions of which events of a batch came again, so that the log may have a part of them."""
+    again = rows.where((F.col(ERROR) == REDELIVERED) & F.col(TRANSACTION).isNotNull())
+    found = again.groupBy(FILE).agg(F.max_by(TRANSACTION, RECORD).alias("t")).collect()
+    return [(row[FILE], row["t"]) for row in found]
+
+
+def _column(name: str) -> Column:
+    return F.col(quoted(name))
+
+
+def _is_among(begun: Sequence[InPartition]) -> Column:
+    """Whether an event is of one of some transactions."""
+    among = [(F.col(FILE) == part) & (F.col(TRANSACTION) == transaction) for part, transaction in begun]
+    return F.coalesce(reduce(or_, among, F.lit(False)), F.lit(False))
+
+
+def _doubtful_keys(rows: DataFrame, stored: DataFrame, spec: SourceSpec, begun: Sequence[InPartition]) -> DataFrame:
+    """The keys of which one transaction has an insert, or an event in quarantine, before a delete."""
+    keys = [F.col(quoted(key)) for key in spec.primary_key]
+    good, rejected = F.col(ERROR).isNull(), is_rejected_of_key(spec)
+    place = F.struct(FILE, RECORD)
+    first = F.min(F.when((good & (F.col(OP) == INSERT)) | rejected, place))
+    last = F.max(F.when(good & (F.col(OP) == DELETE), place))
+    told = F.col(TRANSACTION).isNotNull()
+    within = rows.where((good | rejected) & told).groupBy(*keys, TRANSACTION).agg(first.alias("f"), last.alias("l"))
+    # Of a record that cannot be read nobody knows the transaction.
+    unread = F.min(F.when(rejected & ~told, place))
+    beside = rows.where(good | rejected).groupBy(*keys).agg(unread.alias("f"), last.alias("l"))
+    found = within.where("f < l").select(*keys).unionByName(beside.where("f < l").select(*keys))
+    if begun:
+        deleted = rows.where(good & (F.col(OP) == DELETE) & _is_among(begun)).select(*keys).distinct()
+        inserted = stored.where(_is_among(begun) & (F.col(OP) == INSERT))
+        inserted = inserted.join(F.broadcast(deleted), list(spec.primary_key), "left_semi").select(*keys)
+        found = found.unionByName(inserted)
+    return found.distinct()
+
+
+# What is known of an event beside its place, in the order of `rows_of_key.Seen`.
+_SEEN = ("op", "transaction", "image", "removed", "is_bare", "is_asked")
+
+
+def _seen(rows: DataFrame, seq: Column, error: Column, spec: SourceSpec) -> DataFrame:
+    """Events as `find_survivors` takes them, with their places and rows."""
+    whole, good = record_hash(spec), error.isNull()
+    has_row = good & F.col(OP).isin(INSERT, UPDATE, READ, KEPT)
+    removed = F.col(REMOVED)
+    return rows.select(
+        *[_column(key) for key in spec.primary_key],
+        _place(seq).alias("place"),
+        F.col(OP).alias("op"),
+        F.col(TRANSACTION).alias("transaction"),
+        F.when(has_row, whole).alias("image"),
+        removed.alias("removed"),
+        # The row of a delete is its key alone.
+        F.coalesce((F.col(OP) == DELETE) & (removed == whole), F.lit(False)).alias("is_bare"),
+        (good & (seq == _IN_BATCH)).alias("is_asked"),
+        F.when(has_row, F.struct(*[_column(column.name) for column in spec.record_columns])).alias("row"),
+    )
+
+
+def _survivors(rows: DataFrame) -> Callable[..., Column]:
+    """`find_survivors` for Spark, whose machines may not have freshline."""
+    use_own_python(rows)
+    cloudpickle.register_pickle_by_value(rows_of_key)  # type: ignore[no-untyped-call]
+    find, seen = rows_of_key.find_survivors, rows_of_key.Seen
+
+    def survivors(events: list[Any]) -> list[tuple[Any, ...]]:
+        given = [
+            seen((seq, part, record), op, transaction, image, removed, is_bare, truncates, is_asked)
+            for seq, part, record, op, transaction, image, removed, is_bare, is_asked, truncates in events
+        ]
+        return [(*each.place[1:], *(each.row or (None, None, None)), each.is_own) for each in find(given)]
+
+    of = "part: STRING, record: BIGINT, row_seq: BIGINT, row_part: STRING, row_record: BIGINT, is_own: BOOLEAN"
+    return F.udf(survivors, f"ARRAY<STRUCT<{of}>>", useArrow=False)

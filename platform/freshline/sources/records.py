@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DateType,
     LongType,
     MapType,
@@ -28,7 +29,18 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.window import Window
 
-from freshline.declare.change import CHANGED_AT, DELETE, OP, TRUNCATE, UNSENT, UPDATE, Tombstones
+from freshline.declare.change import (
+    BEFORE,
+    CHANGED_AT,
+    DELETE,
+    OP,
+    REMOVED,
+    TRUNCATE,
+    UNFIT,
+    UNSENT,
+    UPDATE,
+    Tombstones,
+)
 from freshline.declare.connector import RETRIED_IN
 from freshline.declare.format import PARSED, VALUE, Decoded
 from freshline.declare.spec import OnViolation, RecordKey, SourceSpec
@@ -358,15 +370,30 @@ def record_hash(spec: SourceSpec) -> Column:
     return _hash_of(tuple(record_schema(spec).fields))
 
 
+def with_removed(rows: DataFrame, spec: SourceSpec) -> DataFrame:
+    """The rows with REMOVED in the place of BEFORE: bits of the row that an event changed, NULL where it was not sent.
+
+    They are those that `record_hash` gives for that row, and 0 for one that does not fit and so is not stored.
+    """
+    bits = _hash_of(tuple(record_schema(spec).fields), f"{BEFORE}.")
+    removed = F.when(F.col(BEFORE).isNotNull(), F.when(F.col(f"{BEFORE}.{UNFIT}"), F.lit(0)).otherwise(bits))
+    return rows.withColumn(REMOVED, removed.cast("bigint")).drop(BEFORE)
+
+
+def before_schema(spec: SourceSpec) -> StructType:
+    """The schema of BEFORE: the declared columns, and UNFIT alone for a row that does not fit them."""
+    return StructType([*record_schema(spec).fields, StructField(UNFIT, BooleanType())])
+
+
 @kept
-def _hash_of(fields: tuple[StructField, ...]) -> Column:
+def _hash_of(fields: tuple[StructField, ...], within: str = "") -> Column:
     # The hash passes over NULLs, so a value would look the same in another column: NULLs are hashed as such.
-    parts = [part for field in fields for part in _hashable(field)]
+    parts = [part for field in fields for part in _hashable(field, within)]
     return F.xxhash64(*parts)
 
 
-def _hashable(field: StructField) -> tuple[Column, Column]:
-    column = F.col(quoted(field.name))
+def _hashable(field: StructField, within: str) -> tuple[Column, Column]:
+    column = F.col(f"{within}{quoted(field.name)}")
     nested = isinstance(field.dataType, ArrayType | MapType | StructType)
     return (F.to_json(F.struct(column)) if nested else column), column.isNull()
 

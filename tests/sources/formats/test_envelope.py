@@ -584,3 +584,19 @@ def test_a_rejected_record_is_of_the_row_that_its_key_or_its_image_names():
     assert known(b"\xff", b'{"id": 5}') == ((5, None), None, False)
     assert known({"after": 1}, b'{"id": "5"}') == ((None, None), None, False)
     assert known(b"\xff", b"5") is None
+
+
+# -- the row before
+
+
+def test_the_row_before_a_change_is_known_where_keys_may_change_places():
+    row, old = {"id": 1, "v": "b"}, {"id": 1, "v": "a"}
+    assert read(envelope("u", row, old)).before == (1, "a")
+    assert read(envelope("d", None, old)).before == (1, "a")
+    assert read({**old, "__deleted": "true", "__lsn": 5}).before == (1, "a")
+    assert [read(envelope(op, row)).before for op in "cru"] == [None] * 3
+    # It is checked by nobody else: a value that does not fit rejects no event.
+    columns = (("id", IntegerType()), ("v", IntegerType()))
+    assert read(envelope("u", {"id": 1, "v": 1}, {"id": 1, "v": "x"}), *columns).before == ()
+    for connector in ("mysql", "mariadb", "sqlserver"):
+        assert read(envelope("u", row, old, source={"connector": connector})).before is None

@@ -196,3 +196,15 @@ def test_large_events_go_to_files_before_they_are_many(tmp_path):
     rows.finish()
 
     assert (rows.is_spilled, rows.count) == (True, 5)
+
+
+def test_the_row_before_a_change_is_that_of_a_whole_old_image():
+    whole = messages.update(5, "b", "1", None, "n", old=["a", "1", None, "m"])
+    moved = messages.update(5, "b", "2", None, "n", old=["a", "1", None, "m"])
+    events = in_transaction(whole, moved, messages.delete(5, "b", "2", None, "n", whole=True))
+    assert [(event.op, event.before) for event in events] == [
+        ("u", (1, "m", "a")), ("d", (1, "m", "a")), ("c", None), ("d", (2, "n", "b")),
+    ]  # fmt: skip
+    unfit = messages.update(5, "b", "1", None, "n", old=[b"\xff", "1", None, "m"])
+    only_key = messages.update(5, "b", "2", None, "n", key=[None, "1", None, None])
+    assert [event.before for event in in_transaction(unfit, only_key)] == [(), None, None]

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType, TimestampType
 
-from freshline.declare.change import CHANGED_AT, OP, POSITION, TRANSACTION, UNSENT
+from freshline.declare.change import BEFORE, CHANGED_AT, OP, POSITION, TRANSACTION, UNFIT, UNSENT
 from freshline.declare.format import PARSED, VALUE, Decoded
 from freshline.declare.spec import SourceSpec
 from freshline.sources.formats import envelope as envelope_module
@@ -30,7 +30,7 @@ from freshline.sources.formats.framed_rows import (
 )
 from freshline.sources.formats.framing import schema_id_of
 from freshline.sources.formats.registry import SCHEMA_ID
-from freshline.sources.records import DROPPED, record_schema
+from freshline.sources.records import DROPPED, before_schema, record_schema, with_removed
 
 if TYPE_CHECKING:
     from freshline.sources.formats.debezium import DebeziumJson
@@ -45,13 +45,18 @@ _FACTS = (
     StructField(TRANSACTION, StringType()),
     StructField(UNSENT, ArrayType(StringType())),
 )
-_NOTHING = (None,) * (1 + len(_FACTS))
+_NOTHING = (None,) * (2 + len(_FACTS))
+
+
+def _facts(spec: SourceSpec) -> tuple[StructField, ...]:
+    return (*_FACTS, StructField(BEFORE, before_schema(spec)))
 
 
 def decode_debezium(records: DataFrame, spec: SourceSpec, declared: DebeziumJson) -> Decoded:
     """The records with the struct PARSED and the facts of their events."""
     reading = _reading(spec, declared.time_unit, declared.decimals, declared.unavailable)
-    made, dropped, tombstone, nothing = _made(spec, _FACTS), DROPPED, TOMBSTONE, _NOTHING
+    facts = _facts(spec)
+    made, dropped, tombstone, nothing, unfit = _made(spec, facts), DROPPED, TOMBSTONE, _NOTHING, UNFIT
 
     def begin() -> Callable[..., list[pa.Array]]:
         reader = EnvelopeReader(reading)
@@ -59,7 +64,10 @@ def decode_debezium(records: DataFrame, spec: SourceSpec, declared: DebeziumJson
 
         def facts_of(event: Event) -> tuple[Any, ...]:
             values = dict(zip(names, event.values, strict=True))
-            return (values, event.op, event.position, event.changed_at, event.transaction, list(event.unsent))
+            before = None
+            if event.before is not None:
+                before = dict(zip(names, event.before, strict=True)) if event.before else {unfit: True}
+            return (values, event.op, event.position, event.changed_at, event.transaction, list(event.unsent), before)
 
         def row(record: bytes | None, key: bytes | None) -> tuple[Any, ...]:
             if record is None:
@@ -77,15 +85,16 @@ def decode_debezium(records: DataFrame, spec: SourceSpec, declared: DebeziumJson
 
         return read
 
-    return decode_in_tasks(records, spec, _FACTS, begin, (envelope_module,), message_key_of(records, spec))
+    decoded = decode_in_tasks(records, spec, facts, begin, (envelope_module,), message_key_of(records, spec))
+    return replace(decoded, rows=with_removed(decoded.rows, spec))
 
 
 def decode_debezium_avro(records: DataFrame, spec: SourceSpec, declared: DebeziumAvro) -> Decoded:
     """The records with the struct PARSED, the facts of their events, and the ids of their schemas."""
     reading = _reading(spec, declared.time_unit, None, declared.unavailable)
     schemas = avro_schemas(declared.schemas)
-    facts = (*_FACTS, StructField(SCHEMA_ID, IntegerType()))
-    made, nothing = _made(spec, facts), _NOTHING
+    facts = (*_facts(spec), StructField(SCHEMA_ID, IntegerType()))
+    made, nothing, unfit = _made(spec, facts), _NOTHING, UNFIT
     names = tuple(name for name, _ in reading.columns)
 
     def begin() -> Callable[..., list[pa.Array]]:
@@ -93,7 +102,10 @@ def decode_debezium_avro(records: DataFrame, spec: SourceSpec, declared: Debeziu
 
         def facts_of(event: Event) -> tuple[Any, ...]:
             values = dict(zip(names, event.values, strict=True))
-            return (values, event.op, event.position, event.changed_at, event.transaction, list(event.unsent))
+            before = None
+            if event.before is not None:
+                before = dict(zip(names, event.before, strict=True)) if event.before else {unfit: True}
+            return (values, event.op, event.position, event.changed_at, event.transaction, list(event.unsent), before)
 
         def row(record: bytes | None, key: bytes | None) -> tuple[Any, ...]:
             if record is None:
@@ -113,7 +125,8 @@ def decode_debezium_avro(records: DataFrame, spec: SourceSpec, declared: Debeziu
         return read
 
     modules = (*AVRO_MODULES, envelope_module, envelope_avro_module)
-    return decode_in_tasks(records, spec, facts, begin, modules, message_key_of(records, spec))
+    decoded = decode_in_tasks(records, spec, facts, begin, modules, message_key_of(records, spec))
+    return replace(decoded, rows=with_removed(decoded.rows, spec))
 
 
 def message_key_of(records: DataFrame, spec: SourceSpec) -> str | None:

@@ -44,6 +44,8 @@ NOT_ENVELOPE, NOT_UTF8, TIME_UNIT, VALUE_CHANGED = "NOT_ENVELOPE", "NOT_UTF8", "
 TOMBSTONE = "TOMBSTONE"
 # The message's key has other members than PRIMARY KEY: what names a row is not what was declared.
 MESSAGE_KEY = "MESSAGE_KEY"
+# Databases that check a key at each row, or write deletes first: no row has the key of another for a moment.
+_IN_ORDER_OF_KEYS = ("mysql", "mariadb", "sqlserver", "mongodb")
 # So many bytes of a key may be one; what is larger is not read.
 _MOST_KEY_BYTES = 1 << 20
 
@@ -132,7 +134,8 @@ class Event:
     (`op` is `t`, and None for a record of which nothing is known but its key). Times are in
     microseconds since 1970, dates in days. `position` names the place in the log of the database, None where that is
     unknown; those of Postgres, MySQL, MariaDB and SQL Server are in order as texts. `changed_at` is in microseconds
-    too. `unsent` are the columns whose values were not sent.
+    too. `unsent` are the columns whose values were not sent. `before` are the values of the row that was changed, None
+    where they were not sent, or nobody asks for them, and empty where they do not fit.
     """
 
     values: tuple[Any, ...]
@@ -141,6 +144,7 @@ class Event:
     changed_at: int | None = None
     transaction: str | None = None
     unsent: tuple[str, ...] = ()
+    before: tuple[Any, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -241,9 +245,23 @@ class EnvelopeReader:
 
     def _event(self, found: _Found, values: tuple[Any, ...], unsent: tuple[str, ...]) -> Event:
         source, beside = found.source, found.beside
-        return Event(
-            values, found.op, _position(source), _changed_at(source, beside), _transaction(source, beside), unsent
-        )
+        before = None
+        if found.op in ("u", "d") and source.get("connector") not in _IN_ORDER_OF_KEYS:
+            before = self._before(found.image if found.op == "d" else found.before, found.fields)
+        facts = _position(source), _changed_at(source, beside), _transaction(source, beside)
+        return Event(values, found.op, *facts, unsent, before)
+
+    def _before(self, image: Mapping[str, Any] | None, fields: Mapping[str, Schema]) -> tuple[Any, ...] | None:
+        """The values of an old image, None where it was not sent, and none where they do not fit their columns."""
+        if image is None:
+            return None
+        try:
+            return tuple(
+                None if image.get(name) is None else _value(name, read, image[name], fields.get(name, {}))
+                for name, read in self._readers
+            )
+        except Rejected:
+            return ()
 
     def _key(self, found: _Found, named: MessageKey | None) -> tuple[Any, ...]:
         """The values of the key alone, as far as they can be read, of a record that is rejected."""

@@ -201,9 +201,7 @@ def decode_in_tasks(
     code of quarantine of each. `modules` are those that it needs. With `key`, the column of the keys of messages, it is
     given these too.
     """
-    if "PYSPARK_PYTHON" not in os.environ:
-        # Spark would take the first `python3` of the path, which may lack pyarrow.
-        records.sparkSession.sparkContext.pythonExec = sys.executable
+    use_own_python(records)
     made = StructType([StructField(PARSED, record_schema(spec)), *facts, StructField(BROKEN, StringType())])
     for module in modules:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
@@ -216,6 +214,13 @@ def decode_in_tasks(
     rows = records.select("*", decode(*bytes_of).alias(_MADE))
     found = [F.col(f"{_MADE}.{field.name}").alias(field.name) for field in made.fields]
     return Decoded(rows.select(*[F.col(quoted(name)) for name in records.columns], *found), F.col(BROKEN))
+
+
+def use_own_python(rows: DataFrame) -> None:
+    """Let tasks run this Python, unless another one is named for them."""
+    if "PYSPARK_PYTHON" not in os.environ:
+        # Spark would take the first `python3` of the path, which may lack pyarrow.
+        rows.sparkSession.sparkContext.pythonExec = sys.executable
 
 
 def _with_keys(

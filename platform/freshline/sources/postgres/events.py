@@ -84,7 +84,8 @@ class Event(NamedTuple):
 
     `position` and `commit` are places in the log of the database, `changed_at` is in microseconds since 1970. `broken`
     is a code of quarantine, None for a good one; then `raw` is the change as JSON, as it also is where values are
-    missing. `size` is about how many bytes it takes.
+    missing. `size` is about how many bytes it takes. `before` are the values of the row that was changed, None where
+    the database did not send all of them, and empty where they do not fit.
     """
 
     values: tuple[Any, ...]
@@ -97,6 +98,7 @@ class Event(NamedTuple):
     broken: str | None
     raw: str
     size: int
+    before: tuple[Any, ...] | None = None
 
 
 class SnapshotReader:
@@ -178,9 +180,13 @@ class ChangeReader:
     def _changed(self, change: Change, lsn: int, begin: Begin) -> Sequence[Event]:
         columns, readers = self._table.columns, self._readers
         old = None if change.old is None else self._image(change.old)
+        image = None
+        if old is not None and not change.only_key:
+            image, _, lost = _values(columns, readers, old, None)
+            image = () if lost is not None else image
         if change.new is None:
             values, _, broken = _values(columns, readers, old or [None] * len(columns), None, only_key=True)
-            return (self._made(values, DELETE, lsn, begin, (), broken, change),)
+            return (self._made(values, DELETE, lsn, begin, (), broken, change, image),)
         new = self._image(change.new)
         values, unsent, broken = _values(columns, readers, new, old, old_is_key=change.only_key)
         if change.size > self._table.most_bytes:
@@ -190,9 +196,9 @@ class ChangeReader:
         before, _, broken_before = _values(columns, readers, old, None, only_key=True)
         keys = [place for place, column in enumerate(columns) if column.is_key]
         if all(before[place] == values[place] for place in keys) and broken_before is None:
-            return (self._made(values, UPDATE, lsn, begin, unsent, broken, change),)
+            return (self._made(values, UPDATE, lsn, begin, unsent, broken, change, image),)
         return (
-            self._made(before, DELETE, lsn, begin, (), broken_before, change),
+            self._made(before, DELETE, lsn, begin, (), broken_before, change, image),
             self._made(values, INSERT, lsn, begin, unsent, broken, change),
         )
 
@@ -209,6 +215,7 @@ class ChangeReader:
         unsent: tuple[str, ...],
         broken: str | None,
         change: Change,
+        before: tuple[Any, ...] | None = None,
     ) -> Event:
         raw = ""
         if broken is not None or unsent:
@@ -216,7 +223,8 @@ class ChangeReader:
             fields: Tuple = [None] * len(self._places) if image is None else self._image(image)
             is_cut = broken == TOO_LARGE
             raw = _raw(self._table, op, lsn, begin.commit_lsn, begin.xid, fields, is_cut=is_cut)
-        return self._event(values, op, lsn, begin, unsent, broken, raw, change.size)
+        event = self._event(values, op, lsn, begin, unsent, broken, raw, change.size)
+        return event if before is None else event._replace(before=before)
 
     @staticmethod
     def _event(

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
 from freshline.commit.notes import read_note, remove_note, write_note
-from freshline.declare.change import CHANGED_AT, OP, POSITION, TRANSACTION, UNSENT
+from freshline.declare.change import BEFORE, CHANGED_AT, OP, POSITION, TRANSACTION, UNSENT
 from freshline.declare.format import PARSED, VALUE
 from freshline.declare.spec import SourceSpec
 from freshline.errors import DatabaseError, DatabaseRefusedError, FreshlineError, StorageError
@@ -42,7 +42,7 @@ from freshline.sources.postgres.position import WalPosition, ordered_lsn
 from freshline.sources.postgres.rows import DATABASE, EventRows
 from freshline.sources.postgres.wire import WireError
 from freshline.sources.reader import SMALL_ROWS, Asked, Group, Host, Inspection, Portion, Reader, Records
-from freshline.sources.records import record_schema
+from freshline.sources.records import before_schema, record_schema, with_removed
 
 # So many messages are one batch, and the rest of the last transaction.
 BATCH_MESSAGES = 200_000
@@ -385,7 +385,8 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
                 UNSENT: F.array().cast("array<string>"),
             }
             found = changed.unionByName(gone_rows(found, stored, self.spec, inspection.records + rows.count, made))
-        return Records((Group(found.withColumn(FILE, F.lit(self._postgres.full_name))),))
+        found = with_removed(found, self.spec).withColumn(FILE, F.lit(self._postgres.full_name))
+        return Records((Group(found),))
 
     def _schema(self) -> StructType:
         """That of EventRows, in Spark's types."""
@@ -401,6 +402,7 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
                 StructField(TRANSACTION, StringType()),
                 StructField(UNSENT, ArrayType(StringType())),
                 StructField(BROKEN, StringType()),
+                StructField(BEFORE, before_schema(self.spec)),
             ]
         )
 

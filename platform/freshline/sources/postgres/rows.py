@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from freshline.declare.change import CHANGED_AT, OP, POSITION, TRANSACTION, UNSENT
+from freshline.declare.change import BEFORE, CHANGED_AT, OP, POSITION, TRANSACTION, UNFIT, UNSENT
 from freshline.declare.connector import RECORD
 from freshline.declare.format import PARSED, VALUE
 from freshline.sources.databases.spill import Spill
@@ -40,6 +40,7 @@ class EventRows(Spill[Event]):
                 (TRANSACTION, pa.string()),
                 (UNSENT, pa.list_(pa.string())),
                 (BROKEN, pa.string()),
+                (BEFORE, pa.struct([*self._parsed, pa.field(UNFIT, pa.bool_())])),
             ]
         )
         super().__init__(schema, folder)
@@ -50,6 +51,7 @@ class EventRows(Spill[Event]):
 
     def batch(self, rows: Sequence[Event], first: int) -> Any:
         first += self._first
+        names = [field.name for field in self._parsed]
         columns = list(zip(*(event.values for event in rows), strict=True)) or [()] * len(self._parsed)
         arrays = [pa.array(values, type=field.type) for values, field in zip(columns, self._parsed, strict=True)]
         # Most events of a batch have one commit.
@@ -65,6 +67,7 @@ class EventRows(Spill[Event]):
             [event.transaction for event in rows],
             [event.unsent for event in rows],
             [event.broken for event in rows],
+            [_before(names, event) for event in rows],
         ]
         made = [
             pa.StructArray.from_arrays(arrays, fields=list(self._parsed))
@@ -73,3 +76,9 @@ class EventRows(Spill[Event]):
             for values, field in zip(given, self.schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(made, schema=self.schema)
+
+
+def _before(names: Sequence[str], event: Event) -> dict[str, Any] | None:
+    if event.before is None:
+        return None
+    return dict(zip(names, event.before, strict=True)) if event.before else {UNFIT: True}
