@@ -47,6 +47,7 @@ ON_OTHERS = [
     ["sql", "ALTER MATERIALIZED TABLE spend REFRESH"],
     ["sql", "CREATE MATERIALIZED TABLE more FRESHNESS = INTERVAL '1' HOUR AS SELECT customer FROM orders"],
     ["sql", "DROP MATERIALIZED TABLE spend"],
+    ["new", "table", "more", "--query", "SELECT customer FROM orders", "--freshness", "1h"],
 ]
 
 

@@ -698,7 +698,8 @@ def test_an_engine_that_starts_beside_a_mistake_keeps_the_other_tables_and_what_
         assert (mistakes["type"], done["state"]) == ("mistakes", "SUCCEEDED")
         for request, arguments in (("refresh", {"tables": ["big"]}), ("refresh", {}), ("purge", {"table": "events"})):
             events = list(second.run(request, **arguments))
-            assert events[-1]["error"]["rule"] == "EXTENSION", request
+            rules = [each["rule"] for each in events[-1]["error"]["errors"]]
+            assert "EXTENSION" in rules, request
         (assets / "events.sql").write_text(right)
         project.land("two", 4)
         assert refresh(second)["big"]["state"] == "SUCCEEDED"

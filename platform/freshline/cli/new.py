@@ -16,11 +16,11 @@ from uuid import uuid4
 
 import click
 
+from freshline.cli.declared import named_mistakes
 from freshline.cli.options import json_option, open_settings, project_option, written_out
 from freshline.declare.drafts import SourceDraft, TableDraft
 from freshline.declare.freshness import Freshness
 from freshline.declare.names import TableName
-from freshline.declare.project import read_project
 from freshline.declare.registry import CONNECTORS, FORMATS, MERGES, ExtensionError, find_connector, find_merge
 from freshline.declare.sample import csv_columns, json_columns
 from freshline.declare.settings import Settings
@@ -28,6 +28,7 @@ from freshline.declare.spec import Column, Downstream
 from freshline.declare.statement import read_columns
 from freshline.declare.tokens import Text
 from freshline.errors import RequestError
+from freshline.plan.standing import judge_change
 from freshline.report.table_text import printable
 
 SAMPLES: Mapping[str, Callable[[Any], tuple[Column, ...]]] = {"json": json_columns, "csv": csv_columns}
@@ -309,7 +310,8 @@ def _is_there(file: Path) -> RequestError:
 def _write(settings: Settings, table: TableName, text: str, as_json: bool) -> None:
     """Write a declaration that can be planned with all others, or else raise DeclarationErrors and write nothing."""
     file = _file(settings, table)
-    read_project(settings, instead={file: text})
+    with named_mistakes():
+        judge_change(settings, file, text)
     file.parent.mkdir(parents=True, exist_ok=True)
     # Half of it, or an empty file, would be a declaration with a mistake. No declaration has this ending.
     whole = file.with_name(f".{file.name}.{uuid4().hex}")

@@ -27,7 +27,7 @@ from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.engine.state_file import read_state
 from freshline.errors import EngineError, SettingsError
-from freshline.plan.project import open_project
+from freshline.plan.standing import open_graph
 
 ENGINE = "engine"
 OWN = "own"
@@ -67,7 +67,7 @@ class SparkResource(LazyPySparkResource):
     def read_table(self, name: str) -> DataFrame:
         """The rows of a table or source of the project, in its newest version, with its declared columns."""
         settings = self._settings()
-        spec = open_project(settings).spec(TableName.parse(name))
+        spec = open_graph(settings, [name]).spec(TableName.parse(name))
         rows: DataFrame = self.spark_session.read.format("delta").load(
             str(Warehouse(settings.warehouse).location(spec))
         )

@@ -6,7 +6,6 @@ reads it finds the declaration before or the one after.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.settings import Settings
 from freshline.declare.spec import Spec, TableSpec
-from freshline.errors import DeclarationError, DeclarationErrors, RequestError, StorageError
+from freshline.errors import DeclarationError, RequestError, StorageError
 from freshline.manage.decide import Clock, utc_now
 from freshline.plan.alter import find_table
 from freshline.plan.definition import ChangeClass, start_arguments
 from freshline.plan.project import open_project
-from freshline.plan.standing import log_mistake, open_graph, open_standing
+from freshline.plan.standing import judge_change, open_graph, open_standing
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def create(statement: Create, settings: Settings) -> DeclarationChange:
     if file.suffix != ".sql":
         raise _not_in_sql(settings, name, file)
     text = f"{_trimmed(statement.text)};\n"
-    new = _judged(settings, file, text)
+    new = judge_change(settings, file, text)
     _write(file, text)
     sentence = f"declared: {name}, in {_shown(settings, file)}."
     spec = new.spec(name)
@@ -120,7 +119,7 @@ def alter_query(
     if begin < 0:
         raise RequestError(f"its query is not found in {_shown(settings, file)}. Change it there.", where=str(name))
     text = f"{before[:begin]}{_trimmed(statement.query)}{before[begin + len(spec.query.written) :]}"
-    new = _judged(settings, file, text).table(name)
+    new = judge_change(settings, file, text).table(name)
     change = change_of(Warehouse(settings.warehouse), new)
     asked = None if change is None else start_arguments(name, change, statement.start, force=force)
     written = new.fingerprint != spec.fingerprint
@@ -166,7 +165,7 @@ def drop(
     if file.suffix == ".yaml":
         # The file may hold other tables, and is that of a component.
         raise _not_in_sql(settings, name, file)
-    _judged(settings, file, None)
+    judge_change(settings, file, None)
     # Nothing may refuse it from here on but the store and the disk: what is refused changes nothing.
     _require_control_store(settings, name)
     away = settings.state / "dropped" / f"{name}-{clock():%Y%m%dT%H%M%S}{file.suffix}"
@@ -249,32 +248,6 @@ def _standing_graph(settings: Settings) -> Graph | None:
         return open_standing(settings).graph
     except DeclarationError:
         return None
-
-
-def _judged(settings: Settings, file: Path, text: str | None) -> Graph:
-    """What stands with that text in place of the file's, None for no file.
-
-    Raises DeclarationErrors with what the change makes wrong. Mistakes that other files have without it are none of it.
-    """
-    with_it = open_standing(settings, instead={file: text})
-    own = [error for each in with_it.mistaken if each.file == file for error in each.why]
-    if own:
-        raise DeclarationErrors(own)
-    if with_it.mistaken:
-        before = set(map(str, _errors_before(settings)))
-        new = [error for error in with_it.errors if str(error) not in before]
-        if new:
-            raise DeclarationErrors(new)
-    for error in with_it.errors:
-        log_mistake(error)
-    return with_it.graph
-
-
-def _errors_before(settings: Settings) -> Sequence[DeclarationError]:
-    try:
-        return open_standing(settings).errors
-    except DeclarationError as error:
-        return error.errors if isinstance(error, DeclarationErrors) else (error,)
 
 
 def _text_of(file: Path) -> str | None:

@@ -111,6 +111,32 @@ def open_graph(
     return standing.graph
 
 
+def judge_change(settings: Settings, file: Path, text: str | None) -> Graph:
+    """What stands with that text in place of the file's, None for no file.
+
+    Raises DeclarationErrors with what the change makes wrong. Mistakes that other files have without it are none of it.
+    """
+    with_it = open_standing(settings, instead={file: text})
+    own = [error for each in with_it.mistaken if each.file == file for error in each.why]
+    if own:
+        raise DeclarationErrors(own)
+    if with_it.mistaken:
+        before = set(map(str, _errors_before(settings)))
+        new = [error for error in with_it.errors if str(error) not in before]
+        if new:
+            raise DeclarationErrors(new)
+    for error in with_it.errors:
+        log_mistake(error)
+    return with_it.graph
+
+
+def _errors_before(settings: Settings) -> Sequence[DeclarationError]:
+    try:
+        return open_standing(settings).errors
+    except DeclarationError as error:
+        return error.errors if isinstance(error, DeclarationErrors) else (error,)
+
+
 def open_standing(settings: Settings, *, instead: Mapping[Path, str | None] | None = None) -> Standing:
     """What stands of a project. Raises DeclarationErrors for mistakes that are in no declaration of its folder.
 
