@@ -16,7 +16,8 @@ from freshline.commit.definitions import keep_definition
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
 from freshline.declare.project import read_settings
-from freshline.plan.definition import definition_of
+from freshline.errors import RequestError
+from freshline.plan.definition import ChangeClass, DefinitionChange, definition_of, start_arguments
 from freshline.plan.project import open_project
 from freshline.plan.receipt import Receipt
 from tests.cli.conftest import FakeEngine
@@ -58,6 +59,36 @@ def planned(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     assert run(["plan", "--json"]) == 0
     (line,) = [line for line in json.loads(capsys.readouterr().out) if line["table"] == "spend"]
     return {"declaration": line["declaration"], "change": line["change"], "about": line["change_about"]}
+
+
+def test_a_start_is_asked_for_in_the_words_of_the_door_and_a_date_where_there_are_partitions(
+    spend, fake_engine, capsys
+):
+    other = QUERY.format("", " WHERE amount > 1")
+    words = ["--from beginning computes everything anew, --from now keeps the rows that are there."]
+    declare(spend, other)
+    assert run(["apply"]) == 1
+    said = capsys.readouterr().err
+    assert words[0] in " ".join(said.split())
+    assert run(["plan"]) == 0
+    assert "freshline apply spend --from beginning or now" in " ".join(capsys.readouterr().out.split())
+    message = alter(fake_engine, capsys, other.replace("> 1", "> 2"), code=1)["error"]["message"]
+    assert message.endswith("FROM BEGINNING computes everything anew, FROM NOW keeps the rows that are there.")
+
+
+@pytest.mark.parametrize(
+    ("by_date", "in_sql", "words"),
+    [
+        (True, False, ", --from 2026-11-01 those of the partitions before that date."),
+        (True, True, ", FROM DATE '2026-11-01' those of the partitions before that date."),
+        (False, True, "FROM NOW keeps the rows that are there."),
+    ],
+)
+def test_a_date_is_offered_where_partitions_have_one(by_date, in_sql, words):
+    change = DefinitionChange(ChangeClass.BREAKING, ("the query changed",))
+    with pytest.raises(RequestError) as raised:
+        start_arguments(TableName.parse("t"), change, None, force=False, by_date=by_date, in_sql=in_sql)
+    assert raised.value.message.endswith(words)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
 from freshline.declare.project import read_project, read_settings
+from freshline.plan.disk import CommitSize, forecast_disk
 from freshline.plan.result import RefreshResult, State
 
 
@@ -150,3 +151,55 @@ def test_what_the_history_of_a_table_takes_is_forecast_by_its_newest_commits(
     assert plan["orders"]["disk"] is None
     assert run(["plan"]) == 0
     assert "grows a day" in capsys.readouterr().out
+
+
+def test_a_table_that_becomes_smaller_does_not_grow() -> None:
+    begin = datetime(2026, 11, 1, tzinfo=UTC)
+    commits = [CommitSize(begin + timedelta(hours=number), 1_000, 60_000) for number in range(4)]
+
+    found = forecast_disk(commits, 86_400)
+
+    assert found is not None
+    assert (found.growth_bytes_a_day, found.history_bytes) == (0, 60_000 * 24)
+
+
+def test_the_columns_that_a_source_gained_and_lost_are_named(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refreshed(shop)
+    path = Warehouse(read_settings(shop, {}).warehouse).path(TableName.parse("orders"))
+    orders = read_project(read_settings(shop, os.environ)).source(TableName.parse("orders"))
+    types = {"DECIMAL(10,2)": pa.decimal128(10, 2), "TIMESTAMP": pa.timestamp("us", "UTC"), "BIGINT": pa.int64()}
+    columns = {column.name: pa.array([], types.get(column.type, pa.string())) for column in orders.columns}
+    write_deltalake(path, pa.table(columns))
+    file = shop / "assets" / "orders.sql"
+    written = file.read_text()
+    name = orders.columns[-1].name
+    file.write_text(written.replace(f"{name} ", f"city STRING,\n  {name}_2 ", 1))
+
+    plan = planned(capsys)
+
+    about = ["new column city", f"new column {name}_2", f"column {name} is no longer read"]
+    assert (plan["orders"]["declaration"], plan["orders"]["change_about"]) == ("changed", about)
+    assert run(["plan"]) == 0
+    told = f"orders: {'; '.join(about)}; its next refresh takes it up"
+    assert told in " ".join(capsys.readouterr().out.split())
+
+
+def test_days_of_utc_in_partitions_of_another_time_zone_are_noted(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (shop / "assets" / "heard.sql").write_text(
+        "CREATE SOURCE heard (at TIMESTAMP) WITH ('connector' = 'delta', 'path' = 'elsewhere')"
+    )
+    (shop / "assets" / "by_day.sql").write_text(
+        "CREATE MATERIALIZED TABLE by_day PARTITIONED BY (ds) WITH ('partition.unit' = 'day', 'partition.start' = "
+        "'2026-01-01', 'partition.time-zone' = 'Europe/Paris') FRESHNESS = INTERVAL '1' DAY AS SELECT CAST(at AS DATE) "
+        "AS ds, count(*) AS n FROM heard GROUP BY CAST(at AS DATE)"
+    )
+
+    notes = planned(capsys)["by_day"]["notes"]
+
+    note = (
+        "by_day: the days of ds are those of UTC, and its partitions are days in Europe/Paris. Make the day of "
+        "from_utc_timestamp(at, 'Europe/Paris'), or leave 'partition.time-zone' out."
+    )
+    assert notes == [note]

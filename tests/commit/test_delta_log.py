@@ -47,8 +47,10 @@ def test_a_range_of_versions_has_the_class_of_the_worst_that_happened(lab):
     assert kind_of(lab, "INSERT OVERWRITE s VALUES (7)").kind is ChangeKind.REPLACE
     assert kind_of(lab, "DELETE FROM s").kind is ChangeKind.MUTATE
     assert kind_of(lab, "ALTER TABLE s SET TBLPROPERTIES ('a' = 'b')").kind is ChangeKind.NOTHING
-    assert kind_of(lab, "ALTER TABLE s ADD COLUMNS (n INT)").kind is ChangeKind.SCHEMA_CHANGED
-    assert kind_of(lab, "RESTORE TABLE s TO VERSION AS OF 1").kind is ChangeKind.SCHEMA_CHANGED
+    gained = kind_of(lab, "ALTER TABLE s ADD COLUMNS (n INT)", "INSERT INTO s VALUES (8, 1)")
+    assert (gained.kind, gained.gained) == (ChangeKind.APPEND, ("n",))
+    changed = kind_of(lab, "RESTORE TABLE s TO VERSION AS OF 1")
+    assert (changed.kind, changed.detail) == (ChangeKind.SCHEMA_CHANGED, "column n is gone")
 
 
 @pytest.mark.long

@@ -173,6 +173,27 @@ def test_a_column_that_cannot_be_is_told_with_its_line(text, rule, line, said):
 
 
 @pytest.mark.seconds
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("SESSION(TABLE orders, DESCRIPTOR(att), INTERVAL '5' MINUTE)", "orders has no column att."),
+        (
+            "TUMBLE(TABLE (SELECT id, at FROM orders), DESCRIPTOR(att), INTERVAL '5' MINUTE)",
+            "the query in parentheses has no column att.",
+        ),
+        (
+            "orders MATCH_RECOGNIZE (PARTITION BY custom ORDER BY at MEASURES A.id AS i PATTERN (A) DEFINE A AS true)",
+            "orders has no column custom.",
+        ),
+    ],
+)
+def test_a_window_that_names_no_column_of_its_input_is_told_once_without_names_of_ours(call, said):
+    ((rule, _, message),) = refused(f"SELECT * FROM {call}")
+
+    assert rule == "UNKNOWN_COLUMN"
+    assert message.startswith(said)
+
+
 def test_too_many_set_operations_in_a_row_are_refused_with_a_sentence():
     with pytest.raises(DeclarationError, match="too many set operations in a row"):
         columns(" UNION ALL ".join(["SELECT id FROM customers"] * 1000))

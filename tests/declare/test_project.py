@@ -363,3 +363,26 @@ def test_a_declaration_error_is_a_declaration_error(shop):
     shop.table("t", "SELECT nope FROM orders")
     with pytest.raises(DeclarationError):
         shop.read()
+
+
+def test_windows_over_a_table_that_has_a_window_time_have_their_own(project):
+    project.declare(
+        "o.sql",
+        "CREATE SOURCE o (id INT, ts TIMESTAMP, Window_Time TIMESTAMP, WATERMARK FOR window_time AS window_time) "
+        "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'landing/o')",
+    )
+    windows = "TUMBLE(TABLE o, DESCRIPTOR(window_time), INTERVAL '5' MINUTES)"
+    project.table("one", f"SELECT * FROM {windows}", header="FRESHNESS = INTERVAL '1' HOUR")
+    project.table(
+        "closed",
+        f"SELECT window_end, window_time, count(*) AS n FROM {windows} GROUP BY window_end, window_time",
+        header="FRESHNESS = INTERVAL '1' HOUR EMIT FINAL",
+    )
+    graph = project.read()
+
+    assert graph.table(TableName.parse("one")).columns == ("id", "ts", "window_start", "window_end", "window_time")
+    for name in ("one", "closed", "closed__late"):
+        query = graph.table(TableName.parse(name)).query
+        assert "EXCEPT (window_time)" in query.text
+        # Nothing of it is a column twice, and its own time is what rows are put into windows by.
+        assert "freshline_rows.`window_time`" in query.text

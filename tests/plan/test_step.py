@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -234,6 +235,68 @@ def test_a_strategy_that_is_not_right_is_refused_with_its_reason():
     with pytest.raises(IncrementalError, match=r"strategy append .*GROUP BY a"):
         step_of(spec, changes(), strategy="append")
     assert isinstance(step_of(spec, strategy="append"), Noop)
+
+
+SESSION = "SELECT window_start, a FROM SESSION(TABLE s PARTITION BY a, DESCRIPTOR(k), INTERVAL '5' MINUTES)"
+PATTERN = "SELECT * FROM s MATCH_RECOGNIZE ({}ORDER BY k MEASURES A.a AS i PATTERN (A+) DEFINE A AS A.n > 1)"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        SESSION,
+        SESSION.replace(" PARTITION BY a", ""),
+        PATTERN.format(""),
+        PATTERN.format("PARTITION BY a "),
+        f"SELECT max(i) AS i FROM ({PATTERN.format('')})",
+    ],
+)
+def test_reasons_have_the_words_of_the_query_and_none_of_how_it_is_written_out(query):
+    found = find_candidates(situation(table(query), changes(kind=ChangeKind.MUTATE)))
+
+    said = " ".join(map(str, found.refused.values()))
+    assert not re.search(r"freshline_\w+\.|freshline_(rows|m|match)|COLLECT_LIST|STRUCT\(|UNIX_MICROS", said)
+
+
+@pytest.mark.parametrize(
+    ("query", "follows"),
+    [
+        ("SELECT CAST(sum(n) AS BIGINT) AS s FROM s", True),
+        (
+            "SELECT CAST(sum(d) AS DECIMAL(19, 2)) AS s, CAST(count(*) AS BIGINT) AS c, int(max(n)) AS m FROM s",
+            True,
+        ),
+        ("SELECT a, CAST(min(d) AS DECIMAL(9,2)) AS s FROM s GROUP BY a", True),
+        ("SELECT CAST(sum(n) AS INT) AS s FROM s", False),
+        ("SELECT CAST(sum(d) AS BIGINT) AS s FROM s", False),
+        ("SELECT CAST(sum(k) AS BIGINT) AS s FROM s", False),
+    ],
+)
+def test_a_cast_to_the_type_that_an_aggregate_has_changes_nothing(query, follows):
+    types = {S: {"a": "STRING", "n": "INT", "d": "DECIMAL(9,2)"}}
+    there = situation(table(query), changes(kind=ChangeKind.MUTATE))
+    step = choose_step(replace(there, types=types, columns={S: ("a", "k", "n", "d")}))
+
+    assert (isinstance(step, RefreshKeys) and step.uses_stored_values) == follows
+    assert follows or step.reason.code == "HIDDEN_AGGREGATE"
+
+
+@pytest.mark.parametrize(
+    ("query", "step"),
+    [
+        ("SELECT a, k FROM s WHERE n > 0", Append),
+        ("SELECT a, count(*) AS n FROM s GROUP BY a", RefreshKeys),
+        ("SELECT * FROM s", Full),
+        ("SELECT s.a, b FROM s NATURAL JOIN r", Full),
+        ("SELECT a, New FROM s", Full),
+    ],
+)
+def test_a_column_that_an_input_gained_matters_to_those_who_read_it(query, step):
+    found = step_of(table(query), replace(changes(), gained=("new",)))
+
+    assert isinstance(found, step)
+    if step is Full:
+        assert (found.reason.code, found.reason.about) == ("SCHEMA_CHANGED", "s: new column new")
 
 
 LOOKED_UP = "SELECT s.a, s.n, d.v FROM s LEFT JOIN d FOR SYSTEM_TIME AS OF PROCTIME() AS d ON s.k = d.k"

@@ -66,6 +66,12 @@ QUERIES = {
     "a count below another in a key": "SELECT abs(a) AS a, (SELECT count(*) FROM r WHERE r.c = s.a AND EXISTS "
     "(SELECT 1 FROM z x JOIN z y ON x.e = y.f WHERE x.e = r.d)) AS m FROM s",
     # Windows of which one is wider than another.
+    "a window by what is not shown": "SELECT b, count(*) OVER (PARTITION BY a ORDER BY b) AS n FROM s",
+    "windows by what is not shown, over a join": "SELECT s.b, r.d, sum(d) OVER (PARTITION BY s.a, r.d % 2) AS m "
+    "FROM s LEFT JOIN r ON s.a = r.c",
+    "the first of what is not shown": "SELECT b FROM s QUALIFY row_number() OVER (PARTITION BY a ORDER BY b) = 1",
+    "groups of ranks by what is not shown": "SELECT n, count(*) AS m FROM "
+    "(SELECT b, rank() OVER (PARTITION BY a ORDER BY b) AS n FROM s) GROUP BY n",
     "a wider window after a narrow one": "SELECT a, b, count(*) OVER (PARTITION BY b, a) AS n, "
     "sum(b) OVER (PARTITION BY a) AS m FROM s",
     "a wider window before a narrow one": "SELECT a, b, sum(b) OVER (PARTITION BY a) AS m, "

@@ -48,6 +48,19 @@ JAVA = "An error occurred while calling o1.save.\n: org.apache.spark.SparkExcept
             "QUERY",
             "assets/t.sql:4: the query failed while it ran: [CAST_INVALID_INPUT] 'x' is no INT.",
         ),
+        (
+            AnalysisException(
+                "[DELTA_UNSUPPORTED_DATA_TYPES] Found columns using unsupported data types: [age: "
+                "DayTimeIntervalType(0,3)]. You can set 'spark.databricks.delta.schema.typeCheck.enabled' to 'false'."
+            ),
+            "QUERY",
+            "column age is an INTERVAL, such as the difference of two times, and a table cannot store one",
+        ),
+        (
+            AnalysisException("[AMBIGUOUS] `freshline_rows`.`a` is in [`freshline_rows`.`a`, `freshline_match`]"),
+            "QUERY",
+            "Spark refuses the query: [AMBIGUOUS] `a` is in [`a`]",
+        ),
         (Py4JError("SparkContext was shut down"), "ENGINE", "nothing was committed"),
         (Py4JError("An error occurred while calling o422.save"), "ENGINE", "nothing was committed"),
         (Py4JNetworkError("Answer from Java side is empty"), "ENGINE", "nothing was committed"),

@@ -77,3 +77,23 @@ def test_views_of_one_query_are_not_seen_by_the_next(lab):
         query(lab.runtime, "SELECT * FROM freshline_merge_source")
     (session,) = lab.runtime.sessions._free
     assert [table.name for table in session.catalog.listTables()] == []
+
+
+def test_rejected_rows_are_read_by_the_name_of_their_table(lab):
+    lab.files("a.note", "id INT, said STRING")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE small (CONSTRAINT low EXPECT (id < 5) ON VIOLATION QUARANTINE) "
+        "FRESHNESS = INTERVAL '1' HOUR AS SELECT id, said FROM a.note"
+    )
+    asked = "SELECT error, count(*) AS n FROM {} GROUP BY error"
+    # Before the first refresh nothing was rejected, which is no error.
+    assert query(lab.runtime, asked.format("a.note__quarantine")).rows == ()
+    lab.land("a.note", "1.json", '{"id": 1, "said": "a"}\n{"id": "x"}\n{"id": 9, "said": "b"}\n')
+    assert lab.refresh("small").error is None
+
+    assert query(lab.runtime, asked.format("a.note__quarantine")).rows == ('{"error":"NOT_JSON","n":1}',)
+    assert query(lab.runtime, "SELECT raw FROM small__quarantine").rows == (
+        '{"raw":"{\\"id\\":9,\\"said\\":\\"b\\"}"}',
+    )
+    with pytest.raises(RequestError, match="there is no table or source other__quarantine"):
+        query(lab.runtime, "SELECT * FROM other__quarantine")

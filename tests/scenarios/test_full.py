@@ -82,9 +82,23 @@ def test_source_restored_is_a_change_like_any_other(copied):
     assert copied.rows("t") == [{"id": 1}]
 
 
-def test_schema_changed(copied):
+def test_only_readers_of_a_column_that_an_input_gained_are_computed_again(copied):
+    copied.declare(f"CREATE MATERIALIZED TABLE named {HOURLY} AS SELECT count(*) AS n FROM t")
+    copied.declare(f"CREATE MATERIALIZED TABLE star {HOURLY} AS SELECT * FROM t")
+    copied.declare(f"CREATE MATERIALIZED TABLE plain {HOURLY} AS SELECT id FROM t WHERE id > 0")
+    for name in ("t", "named", "star", "plain"):
+        assert copied.refresh(name).error is None
+    # A column that the source does not declare is seen by nobody.
     copied.sql("ALTER TABLE s ADD COLUMNS (more STRING)")
-    assert_full(copied, "SCHEMA_CHANGED(s")
+    copied.sql("INSERT INTO s VALUES (4, 'x')")
+    assert copied.refresh("t").strategy == "append"
+    copied.runtime.sessions.root.sql(f"ALTER TABLE delta.`{copied.path('t')}` ADD COLUMNS (extra STRING)")
+    copied.sql("INSERT INTO s VALUES (5, 'y')")
+
+    assert (copied.refresh("plain").strategy, copied.refresh("named").strategy) == ("append", "keys")
+    full = copied.refresh("star")
+    assert (full.strategy, full.reason.split(":")[:2]) == ("full", ["SCHEMA_CHANGED(t", " new column extra)"])
+    assert copied.diff("plain") == copied.diff("named") == copied.diff("star") == []
 
 
 def test_history_gone_from_the_log(copied):

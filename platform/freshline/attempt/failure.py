@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from freshline.declare.as_of_joins import DUPLICATE
 from freshline.declare.extension import broken, is_file_of, is_own, where_of
+from freshline.declare.placeholders import in_own_words
 from freshline.declare.query import PythonQuery, SqlQuery
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import (
@@ -58,6 +59,8 @@ GONE = (
     "VersionNotFound",
     "DELTA_VERSION_NOT_CONTIGUOUS",
 )
+# Where Delta has no type for a column; it goes on to propose a setting.
+NOT_STORED = re.compile(r"Found columns using unsupported data types: \[(.*?)\]\.")
 # What a task says of its rows (`[CAST_INVALID_INPUT] The value ..`), below what Spark says of the task.
 CAUSE = re.compile(r"^Caused by: .*?(\[(?!DELTA_|INTERNAL_ERROR|TASK_)[A-Z][A-Z0-9_.]+\] .*)$", re.MULTILINE)
 # What an as-of join says of two versions: which join of the query, and their key and time.
@@ -102,11 +105,30 @@ def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> Fresh
         )
     if any(sign in text for sign in GONE):
         return SourceError(f"rows of an input are no longer there: {_sentence(text)}", where=where)
+    stored = NOT_STORED.search(text)
+    if stored is not None:
+        return QueryError(_not_stored(stored[1]), where=_place(spec, ""))
+    return _untold(error, spec, text)
+
+
+def _untold(error: Exception, spec: Spec, text: str) -> FreshlineError:
+    """The error for what is not known better: of Spark's analysis, of a query that runs, or any other."""
     if isinstance(error, AnalysisException | ParseException):
         return QueryError(f"Spark refuses the query: {_sentence(text)}", where=_place(spec, text))
     if isinstance(error, PySparkException | Py4JError):
         return _failed_query(error, spec, text)
-    return RefreshError(f"{type(error).__name__}: {_sentence(text)}", where=where)
+    return RefreshError(f"{type(error).__name__}: {_sentence(text)}", where=str(spec.name))
+
+
+def _not_stored(columns: str) -> str:
+    """The sentence about columns of types that Delta has not, as it lists them: `a: IntervalType(..), b: ..`."""
+    names = ", ".join(name for name in re.findall(r"(\w+): \w*(?:Type|Interval)\w*", columns)) or columns
+    if "Interval" in columns:
+        return (
+            f"column {names} is an INTERVAL, such as the difference of two times, and a table cannot store one. Make a "
+            "number of it, such as timestampdiff(SECOND, a, b), or a text by CAST(.. AS STRING)."
+        )
+    return f"a table cannot store columns of such a type: {columns}. Cast them, such as to STRING."
 
 
 def _of_extension(error: ExtensionFailedError, spec: Spec, cancellation: Cancellation) -> FreshlineError:
@@ -172,7 +194,7 @@ def _failed_query(error: PySparkException | Py4JError, spec: Spec, text: str) ->
         return QueryError(f"the query failed while it ran: {_sentence(text)}", where=_place(spec, text))
     causes = CAUSE.findall(text)
     if causes:
-        return QueryError(f"the query failed while it ran: {causes[-1]}", where=_place(spec, text))
+        return QueryError(f"the query failed while it ran: {in_own_words(causes[-1])}", where=_place(spec, text))
     return RefreshError(f"Spark failed: {_sentence(text)}", where=str(spec.name))
 
 
@@ -295,6 +317,7 @@ def _sentence(text: str) -> str:
         if not line or line.startswith(("at ", "An error occurred while calling", "JVM stacktrace")):
             continue
         line = re.sub(r"^:?\s*(?:[\w$]+\.)+[\w$]*(?:Exception|Error):\s*", "", line).lstrip(": ")
+        line = in_own_words(line)
         if line:
             return line if len(line) <= 500 else line[:497] + "..."
     return "no message"

@@ -25,10 +25,11 @@ from freshline.commit.delta_log import exists, last_seq, open_table, read_newest
 from freshline.commit.write import append_rows, create_table, fenced_session, set_null, write_and_read_back
 from freshline.declare.connector import RETRIED_IN, Metadata
 from freshline.declare.merge import REJECTED
-from freshline.declare.spec import SourceSpec, Spec, TableSpec
+from freshline.declare.spec import OnViolation, SourceSpec, Spec, TableSpec
 from freshline.errors import FencedError
 from freshline.plan.disk import HISTORY_SECONDS
 from freshline.plan.receipt import Receipt, side_receipt
+from freshline.refresh.constraints import TABLE_QUARANTINE_SCHEMA
 from freshline.refresh.fold import has_key
 from freshline.refresh.inputs import FILE, RECORD, SEQ, Pinned
 from freshline.refresh.literal import quoted
@@ -93,6 +94,27 @@ def commit_quarantine(
         raise FencedError(
             "another writer's rows came to the quarantine table meanwhile. Ask again.", where=str(spec.name)
         )
+
+
+def has_quarantine(spec: Spec) -> bool:
+    """Whether rows can be rejected that a table beside this one keeps."""
+    if isinstance(spec, SourceSpec):
+        return spec.is_log
+    return any(each.on_violation is OnViolation.QUARANTINE for each in spec.constraints)
+
+
+def read_quarantine(runtime: Runtime, spark: SparkSession, spec: Spec) -> DataFrame:
+    """The rejected rows beside a log table or a table with constraints; none where nothing was rejected yet.
+
+    Those of a batch or refresh that has not finished are left out.
+    """
+    path = runtime.warehouse.quarantine(spec.name)
+    if not exists(path):
+        schema = quarantine_schema(spec) if isinstance(spec, SourceSpec) else TABLE_QUARANTINE_SCHEMA
+        return spark.createDataFrame([], schema)
+    newest = read_newest(runtime.warehouse.path(spec.name))
+    finished = 0 if newest is None or newest.receipt is None else newest.receipt.seq
+    return spark.read.format("delta").load(str(path)).where(F.col(SEQ) <= finished)
 
 
 def mark_retried(

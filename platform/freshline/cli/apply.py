@@ -14,6 +14,7 @@ from freshline.cli.declared import open_declared
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.refresh import exit_code, outcome_lines
+from freshline.declare.graph import Graph
 from freshline.declare.managing import read_start
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
@@ -41,11 +42,17 @@ def command(tables: Sequence[str], start: str | None, force: bool, project: Path
     changes are checked first. `freshline plan` shows them without applying them.
     """
     settings = open_settings(project)
-    changes = changed_tables(settings, tables)
-    from freshline.plan.definition import start_arguments
+    graph = open_declared(settings, tables)
+    changes = changed_tables(settings, graph, tables)
+    from freshline.plan.definition import may_start_at_date, start_arguments
 
     start = read_start(start)
-    asked = {name: start_arguments(name, change, start, force=force) for name, change in changes.items()}
+    asked = {
+        name: start_arguments(
+            name, change, start, force=force, by_date=may_start_at_date(graph.table(name)), in_sql=False
+        )
+        for name, change in changes.items()
+    }
     outcomes: list[dict[str, Any]] = []
     with Progress() as progress:
         if not as_json:
@@ -66,7 +73,7 @@ def command(tables: Sequence[str], start: str | None, force: bool, project: Path
     return exit_code(outcomes)
 
 
-def changed_tables(settings: Settings, tables: Sequence[str]) -> dict[TableName, DefinitionChange]:
+def changed_tables(settings: Settings, graph: Graph, tables: Sequence[str]) -> dict[TableName, DefinitionChange]:
     """What changed since their newest refresh, of the named tables or of all, in the order of refreshing."""
     # delta-rs is imported when it is used, like all that is heavy.
     from freshline.commit.definitions import change_of
@@ -74,7 +81,6 @@ def changed_tables(settings: Settings, tables: Sequence[str]) -> dict[TableName,
     from freshline.plan.alter import find_table
     from freshline.plan.definition import ChangeClass
 
-    graph = open_declared(settings, tables)
     named = [find_table(graph, text) for text in tables]
     found = {}
     for spec in graph.tables:

@@ -69,7 +69,8 @@ class Known:
 @dataclass(frozen=True)
 class Found:
     """What the tables' logs tell: what changed in their declarations, what they will take on disk, how far the events
-    of those over event time are, and where the clock of those with temporal filters stands.
+    of those over event time are, and where the clock of those with temporal filters stands. A changed declaration of
+    those of `by_date` may hold from a date on.
     """
 
     changes: Mapping[TableName, DefinitionChange]
@@ -77,6 +78,7 @@ class Found:
     event_time: Mapping[TableName, EventTimeFacts] = field(default_factory=dict)
     crossings: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     clocks: Mapping[TableName, datetime] = field(default_factory=dict)
+    by_date: frozenset[TableName] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class PlanLine:
     `change` is how much a changed one changes what is stored (additive, breaking, destructive), None where that is not
     told; `change_about` says what changed. `models` are those that its query asks, with their versions. `crossings` say
     where its rows enter or leave as time passes, and `clock` is the time for which they are stored.
+    `notes` are sentences about what is likely a mistake. `by_date`: a changed one may hold from a date on.
 
     Freshness and mode are those in force: of `override` where there is one.
     """
@@ -112,6 +115,8 @@ class PlanLine:
     models: str = ""
     crossings: tuple[str, ...] = ()
     clock: datetime | None = None
+    notes: tuple[str, ...] = ()
+    by_date: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """The object that `freshline plan --json` prints."""
@@ -138,6 +143,7 @@ class PlanLine:
             "models": self.models,
             "crossings": list(self.crossings),
             "clock": None if self.clock is None else self.clock.isoformat(),
+            "notes": list(self.notes),
         }
 
 
@@ -155,7 +161,9 @@ def command(project: Path | None, as_json: bool) -> int:
     graph = open_project(settings)
     known = _known(settings)
     refreshed = refreshed_fingerprints(graph, settings, known.refreshes)
-    found = _over_time(graph, settings, Found(_changes(graph, settings, refreshed), _disk(graph, settings, known)))
+    changes = _changes(graph, settings, refreshed)
+    found = Found(changes, _disk(graph, settings, known), by_date=_by_date(graph, changes))
+    found = _over_time(graph, settings, found)
     lines = plan_lines(graph, refreshed, known, datetime.now(UTC), found)
     if as_json:
         click.echo(json.dumps([line.as_json() for line in lines], indent=2))
@@ -212,9 +220,21 @@ def plan_lines(
                 models=models_text(spec) if isinstance(spec, TableSpec) else "",
                 crossings=found.crossings.get(name, ()),
                 clock=found.clocks.get(name),
+                notes=_notes(graph, spec),
+                by_date=name in found.by_date,
             )
         )
     return lines
+
+
+def _notes(graph: Graph, spec: SourceSpec | TableSpec) -> tuple[str, ...]:
+    if isinstance(spec, SourceSpec) or spec.time_partitions is None:
+        return ()
+    from freshline.plan.explain import declared_types
+    from freshline.plan.partition_zone import other_days
+
+    note = other_days(spec, declared_types(spec, graph))
+    return () if note is None else (note,)
 
 
 def plan_text(lines: list[PlanLine], most: int | None = None) -> str:
@@ -238,6 +258,7 @@ def plan_text(lines: list[PlanLine], most: int | None = None) -> str:
     text = table_text(HEADERS, rows, most=most, omit=OMIT)
     told = [f"{line.table}: asks {line.models}" for line in lines if line.models]
     told += [_change_text(line) for line in lines if line.change is not None]
+    told += [note for line in lines for note in line.notes]
     times = [
         f"{line.table}: watermark {line.event_time.watermark_text}; rows are {line.event_time.rows_text}"
         for line in lines
@@ -255,9 +276,16 @@ def _filter_text(line: PlanLine) -> str:
 
 
 def _change_text(line: PlanLine) -> str:
+    if line.kind != "table":
+        of_source = {
+            "additive": "its next refresh takes it up",
+            "breaking": "declare the column under a new name, or the source under a new name",
+        }
+        return f"{line.table}: {'; '.join(line.change_about)}; {of_source[str(line.change)]}"
     then = {
         "additive": "its next refresh takes it up",
-        "breaking": f"say from when on it holds: freshline apply {line.table} --from beginning, now or a date",
+        "breaking": f"say from when on it holds: freshline apply {line.table} --from "
+        f"{'beginning, now or a date' if line.by_date else 'beginning or now'}",
         "destructive": f"change it back, or replace all of it: freshline apply {line.table} --from beginning --force",
     }
     return f"{line.table}: {line.change} change: {'; '.join(line.change_about)}; {then[str(line.change)]}"
@@ -292,15 +320,31 @@ def _known(settings: Settings) -> Known:
 
 
 def _changes(graph: Graph, settings: Settings, refreshed: Mapping[TableName, str]) -> dict[TableName, DefinitionChange]:
-    """What changed in the declarations of tables since their newest receipt."""
-    differ = [spec for spec in graph.tables if refreshed.get(spec.name, spec.fingerprint) != spec.fingerprint]
+    """What changed in the declarations of tables and log tables since their newest receipt."""
+    every = graph.specs.values()
+    differ = [spec for spec in every if refreshed.get(spec.name, spec.fingerprint) != spec.fingerprint]
     if not differ:
         return {}
-    from freshline.commit.definitions import change_of
+    from freshline.commit.definitions import change_of, source_change_of
     from freshline.plan.definition import ChangeClass
 
-    found = {spec.name: change_of(Warehouse(settings.warehouse), spec) for spec in differ}
+    warehouse = Warehouse(settings.warehouse)
+    found = {
+        spec.name: source_change_of(warehouse, spec) if isinstance(spec, SourceSpec) else change_of(warehouse, spec)
+        for spec in differ
+    }
     return {name: one for name, one in found.items() if one is not None and one.kind is not ChangeClass.UNCHANGED}
+
+
+def _by_date(graph: Graph, changes: Mapping[TableName, DefinitionChange]) -> frozenset[TableName]:
+    """The tables among these whose new declaration may hold from a date on."""
+    if not changes:
+        return frozenset()
+    from freshline.plan.definition import may_start_at_date
+
+    return frozenset(
+        name for name in changes if isinstance(spec := graph.spec(name), TableSpec) and may_start_at_date(spec)
+    )
 
 
 def _disk(graph: Graph, settings: Settings, known: Known) -> dict[TableName, DiskForecast]:

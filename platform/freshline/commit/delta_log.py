@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -535,8 +535,19 @@ def count_all(paths: Iterable[Path]) -> list[int | None]:
     return [count_rows(path) for path in paths if exists(path)]
 
 
-def classify(name: TableName, path: Path, before: TablePosition | None, after: TablePosition, *, log: bool) -> Changes:
-    """What the commits (before, after] did (see `Changes`)."""
+def classify(
+    name: TableName,
+    path: Path,
+    before: TablePosition | None,
+    after: TablePosition,
+    *,
+    log: bool,
+    declared: frozenset[str] | None = None,
+) -> Changes:
+    """What the commits (before, after] did (see `Changes`).
+
+    `declared` are the columns that queries see, in lower case, None for all; no other one counts.
+    """
     if before is None:
         return Changes(name, None, after, ChangeKind.REPLACE, log=log)
     if before.table_id != after.table_id:
@@ -578,15 +589,22 @@ def classify(name: TableName, path: Path, before: TablePosition | None, after: T
     added = [add for commit in commits for add in commit.data_actions("add")]
     rows = sum(changed_rows(commit) for commit in commits)
     old, new = open_table(path, before.version), open_table(path, after.version)
-    if any("metaData" in action for commit in commits for action in commit.actions) and (
-        _columns(old, log=log) != _columns(new, log=log)
-    ):
-        return Changes(name, before, after, ChangeKind.SCHEMA_CHANGED, log=log, rows=rows)
-    feed = all(table.metadata().configuration.get("delta.enableChangeDataFeed") == "true" for table in (old, new))
+    noted = any("metaData" in action for commit in commits for action in commit.actions)
+    was, now = (_columns(table, log=log, declared=declared) if noted else {} for table in (old, new))
+    gained = tuple(column for column in now if column not in was)
+    if list(was.items()) != [(column, field) for column, field in now.items() if column not in gained]:
+        about = ", ".join(_differences(was, now))
+        return Changes(name, before, after, ChangeKind.SCHEMA_CHANGED, log=log, rows=rows, detail=about)
+    settings = [table.metadata().configuration for table in (old, new)]
+    # It may have been off in between.
+    settings += [
+        each["metaData"].get("configuration") or {} for c in commits for each in c.actions if "metaData" in each
+    ]
+    feed = all(each.get("delta.enableChangeDataFeed") == "true" for each in settings)
     files = tuple(str(add["path"]) for add in added)
     kind = max((_kind_of(commit) for commit in commits), key=_order)
     exact, recorded = not log or _are_within(commits, before, after), _recorded_files(commits) if feed else None
-    return Changes(name, before, after, kind, log, feed, files, exact, recorded, rows)
+    return Changes(name, before, after, kind, log, feed, files, exact, recorded, rows, gained=gained)
 
 
 def _recorded_files(commits: Sequence[Commit]) -> RecordedFiles | None:
@@ -624,13 +642,37 @@ def _is_committed_anew(path: Path, before: TablePosition, after: TablePosition) 
     return receipt is not None and before.is_other_writers(position_at(before.table_id, before.version, receipt))
 
 
-def _columns(table: deltalake.DeltaTable, *, log: bool) -> list[Any]:
+def _columns(table: deltalake.DeltaTable, *, log: bool, declared: frozenset[str] | None) -> dict[str, Any]:
     """The columns of a table as JSON; of a log without the one that it gains with a watermark, which changes no row."""
     fields: list[Any] = json.loads(table.schema().to_json())["fields"]
     for field in fields:
         # Each insert may move it.
         field["metadata"].pop("delta.identity.highWaterMark", None)
-    return [field for field in fields if not log or field["name"] != WATERMARK]
+    return {
+        field["name"]: field
+        for field in fields
+        if (not log or field["name"] != WATERMARK) and (declared is None or field["name"].lower() in declared)
+    }
+
+
+def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """What became of the columns of a table, one by one."""
+    yield from (f"column {name} is gone" for name in was if name not in now)
+    yield from (f"new column {name}" for name in now if name not in was)
+    both = [name for name in was if name in now]
+    for name in both:
+        kinds = [_kind_text(columns[name]["type"]) for columns in (was, now)]
+        if kinds[0] != kinds[1]:
+            yield f"column {name} was {kinds[0]}, is {kinds[1]}"
+        elif was[name] != now[name]:
+            yield f"column {name} is declared in another way"
+    if both != [name for name in now if name in was]:
+        yield "another order of columns"
+
+
+def _kind_text(kind: Any) -> str:
+    """A type of a Delta schema as a person reads it."""
+    return kind.upper() if isinstance(kind, str) else str(kind["type"]).upper()
 
 
 def _restored_seq(path: Path, commit: Commit) -> int:

@@ -40,6 +40,18 @@ class _Input:
     name: TableName | None = None
     hidden: bool = False
 
+    @property
+    def is_given(self) -> bool:
+        """Whether the alias is one of freshline's own."""
+        return self.alias.lower().startswith("freshline_")
+
+    @property
+    def shown(self) -> str:
+        """How messages call it: an alias that freshline gave is not known to a person."""
+        if not self.is_given:
+            return self.alias
+        return "the query in parentheses" if self.name is None else str(self.name)
+
     def has(self, column: str) -> bool | None:
         """Whether the column is there; None when that is not known."""
         if self.columns is None:
@@ -216,6 +228,7 @@ class _Resolver:
         self.text = text
         self.inputs = inputs
         self.problems = Problems()
+        self.repeated: set[str] = set()
 
     def add(self, rule: str, message: str, offset: int) -> None:
         self.problems.add(rule, message, self.text.at(offset))
@@ -446,7 +459,7 @@ class _Resolver:
             if verdict == "unknown":
                 self._report_column(column, scope)
             elif verdict == "ambiguous":
-                owners = [item.alias for item in scope.inputs if item.has(column.parts[0].name)]
+                owners = [item.shown for item in scope.inputs if item.has(column.parts[0].name)]
                 self.add(
                     "AMBIGUOUS_COLUMN",
                     f"{_shown(column)} is a column of {' and of '.join(owners)}. Write {owners[0]}.{_shown(column)}.",
@@ -458,11 +471,18 @@ class _Resolver:
     def _report_column(self, column: exp.Column, scope: _Scope) -> None:
         parts = [part.name for part in column.parts]
         item = scope.input(parts[0]) if len(parts) > 1 else None
+        if item is not None and item.is_given and item.name is None:
+            # The queries around the one that reads a table repeat it.
+            if parts[1].lower() in self.repeated:
+                return
+            self.repeated.add(parts[1].lower())
+        if item is not None and item.is_given:
+            self.repeated.add(parts[1].lower())
         if item is not None:
             known = [name for name in item.columns or () if name is not None]
-            message = f"{item.alias} has no column {parts[1]}.{nearest(parts[1], known)}"
+            message = f"{item.shown} has no column {parts[1]}.{nearest(parts[1], known)}"
         else:
-            inputs = ", ".join(item.alias for item in scope.inputs) or "nothing"
+            inputs = ", ".join(dict.fromkeys(item.shown for item in scope.inputs)) or "nothing"
             near = nearest(parts[0], [*scope.known_names, *(i.alias for i in scope.inputs)])
             message = f"there is no column {_shown(column)} in {inputs}.{near}"
         if not message.endswith("?"):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from freshline.declare.closing import micros_of
+from freshline.declare.session_windows import except_columns
 
 PLACE, _COUNTED = "freshline_place", "freshline_counted"
 NUMBER = "window_number"
@@ -22,6 +23,7 @@ class CountCall:
 
     `source`, `keys`, `order` and `time` are SQL; the last three name columns of `rows`, the alias of the input, and
     `time` is the first of the order. A window begins every `slide` rows and has `size`, a multiple of it.
+    `hidden` are columns of the input not to show.
     """
 
     function: ClassVar[str] = "COUNT_WINDOW"
@@ -33,6 +35,7 @@ class CountCall:
     order: tuple[str, ...]
     size: int
     slide: int
+    hidden: tuple[str, ...] = ()
 
     def lower(self) -> str:
         """The query in parentheses that has the input's rows, once for each of their windows, with its bounds."""
@@ -50,10 +53,12 @@ class CountCall:
             first = f"greatest({last} - {self.size // self.slide - 1}, 0L)"
             number = f"{_COUNTED}.{NUMBER}"
             view = f" LATERAL VIEW explode(sequence({first}, {last}, 1L)) {_COUNTED} AS {NUMBER}"
-        numbered = f"(SELECT {rows}.* EXCEPT ({PLACE}), {number} AS {NUMBER} FROM {placed} AS {rows}{view})"
+        numbers = except_columns((PLACE, *(name for name in self.hidden if name == NUMBER)))
+        bounds = except_columns([name for name in self.hidden if name != NUMBER])
+        numbered = f"(SELECT {rows}.*{numbers}, {number} AS {NUMBER} FROM {placed} AS {rows}{view})"
         together = f"OVER (PARTITION BY {', '.join((*self.keys, f'{rows}.{NUMBER}'))})"
         end = f"timestamp_micros(max({at}) {together})"
         return (
-            f"(SELECT {rows}.*, timestamp_micros(min({at}) {together}) AS window_start, {end} AS window_end, "
+            f"(SELECT {rows}.*{bounds}, timestamp_micros(min({at}) {together}) AS window_start, {end} AS window_end, "
             f"{end} AS window_time FROM {numbered} AS {rows})"
         )

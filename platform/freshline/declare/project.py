@@ -25,7 +25,7 @@ from freshline.declare.location import Location
 from freshline.declare.model import ModelFile, ModelSpec, check_calls, check_kept_models, read_model
 from freshline.declare.names import PART, TableName
 from freshline.declare.project_settings import find_project, read_settings
-from freshline.declare.query import SqlQuery, WindowInput
+from freshline.declare.query import WINDOW_BOUNDS, SqlQuery, WindowInput
 from freshline.declare.rules import Problems, declaration_error
 from freshline.declare.settings import Settings, as_private, provide_state
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
@@ -419,6 +419,7 @@ def _graph(
     predicting = {name: model.known for name, model in known.items()}
     beside = [each for declaration in declarations for each in declaration.beside]
     ordered = arrange([*declarations, *beside], broken, problems)
+    by_name = {declaration.spec.name: declaration.spec for declaration in ordered}
     settled: dict[TableName, Declaration] = {}
     for declaration in ordered:
         spec = declaration.spec
@@ -430,6 +431,7 @@ def _graph(
         inputs = {read: columns_of(settled[read].spec) for read in spec.reads}
         logs = frozenset(read for read in spec.reads if _is_log(settled[read].spec))
         try:
+            declaration = _with_own_bounds(declaration, inputs, by_name)
             versions = {read: settled[read].spec.versions for read in spec.reads}
             resolved = resolve(declaration, inputs, logs, versions)
             try_properties(resolved.merge)
@@ -484,6 +486,34 @@ def _models(
         except DeclarationError as error:
             problems.extend(error)
     return found
+
+
+def _with_own_bounds(
+    declaration: Declaration, inputs: Mapping[TableName, tuple[str, ...] | None], specs: Mapping[TableName, Spec]
+) -> Declaration:
+    """The declaration whose windows take the place of columns of their input that have the same names.
+
+    Which an input has, nobody knows while a file is read alone.
+    """
+    spec = declaration.spec
+    if not isinstance(spec, TableSpec) or not isinstance(spec.query, SqlQuery) or not spec.query.window_times:
+        return declaration
+    columns = {name: known for name, known in inputs.items() if known is not None}
+    if not any(name.lower() in WINDOW_BOUNDS for known in columns.values() for name in known):
+        return declaration
+    # Loads the parser, which a project that was read before does without.
+    from freshline.declare.query_parser import parse_late_rows, parse_query
+
+    path = spec.written_at.path
+    if spec.late_rows_of is None:
+        query = parse_query(spec.query.written, path, spec.query.line, spec.final, spec.query.moved, columns)
+        return replace(declaration, spec=replace(spec, query=query))
+    whole = specs[spec.late_rows_of]
+    assert isinstance(whole, TableSpec)
+    assert isinstance(whole.query, SqlQuery)
+    assert whole.final is not None
+    late = parse_late_rows(whole.query.written, path, whole.query.line, whole.final, columns)
+    return declaration if late is None else replace(declaration, spec=replace(spec, query=late))
 
 
 def _check_window_times(spec: TableSpec, settled: Mapping[TableName, Declaration], problems: Problems) -> None:

@@ -116,6 +116,8 @@ class ModelCall:
 
 # What measures the time between the rows of a match, which may be of days alone.
 WITHIN = "MATCH_RECOGNIZE with WITHIN"
+# What windows give beside the columns of their input; the last one COUNT_WINDOW alone.
+WINDOW_BOUNDS = ("window_start", "window_end", "window_time", "window_number")
 _WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION", "COUNT_WINDOW")
 
 

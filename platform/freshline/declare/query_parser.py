@@ -29,6 +29,7 @@ from freshline.declare.functions import REFUSED_FUNCTIONS, TABLE_FUNCTIONS
 from freshline.declare.graph_functions import find_graph_call, lower_graph
 from freshline.declare.location import Location
 from freshline.declare.match_recognize import FIRST_SORTED_ROWS, MATCHED_ROWS, SORTED_ROWS, lower_patterns
+from freshline.declare.mistaken_words import TABLE_FUNCTIONS_OF_OURS, mistaken_words
 from freshline.declare.names import PART, TableName
 from freshline.declare.query import (
     PREDICT_FUNCTION,
@@ -40,11 +41,11 @@ from freshline.declare.query import (
     WindowTime,
     cover_models,
 )
-from freshline.declare.rules import Problems, declaration_error
+from freshline.declare.rules import Problems, declaration_error, nearest
 from freshline.declare.system_time_joins import AsOfTime, SystemTimeJoins, is_name, offset_of
 from freshline.declare.temporal_filters import find_clock_calls
 from freshline.declare.tokens import Kind, Text, Token
-from freshline.declare.window_functions import WINDOWED, LoweredQuery, lower_windows
+from freshline.declare.window_functions import WINDOWED, Columns, LoweredQuery, lower_windows
 from freshline.errors import DeclarationError
 
 # Trees are large, and a declaration asks for that of its query several times within moments.
@@ -90,9 +91,16 @@ class SparkSql(Spark):
 
 
 def parse_query(
-    text: str, path: str, line: int, final: Final | None = None, moved: tuple[tuple[int, int], ...] = ()
+    text: str,
+    path: str,
+    line: int,
+    final: Final | None = None,
+    moved: tuple[tuple[int, int], ...] = (),
+    columns: Columns | None = None,
 ) -> SqlQuery:
     """Read one SELECT; `line` is the line of the file on which the text begins. With `final` its rows are final.
+
+    `columns` are those of tables, for windows over tables that have columns of the names that windows give.
 
     With a condition of WHEN the text has it already (`freshline.declare.triggers.rows_when`). `moved` has the parts
     that stand elsewhere, see `Text`.
@@ -100,20 +108,20 @@ def parse_query(
     Raises DeclarationErrors with everything that can be told at once.
     """
     try:
-        return _Parser(Text(text, path, line, moved), final).parse()
+        return _Parser(Text(text, path, line, moved), final, columns).parse()
     except RecursionError as error:
         raise too_deep(Location(path, line)) from error
 
 
-def parse_late_rows(text: str, path: str, line: int, final: Final) -> SqlQuery | None:
+def parse_late_rows(text: str, path: str, line: int, final: Final, columns: Columns | None = None) -> SqlQuery | None:
     """The query of the rows that come too late for the windows of a FINAL query; None where that has no windows.
 
     Of a query that `parse_query` has read.
     """
-    late = _lower(Text(text, path, line), final).late
+    late = _lower(Text(text, path, line), final, columns).late
     if late is None:
         return None
-    whole = parse_query(text, path, line, final)
+    whole = parse_query(text, path, line, final, columns=columns)
     query = parse_query(late, path, line)
     times = tuple(whole.window_times)
     read = {reference.alias.lower(): reference.span.start for reference in query.references}
@@ -249,10 +257,10 @@ def _covered(text: str, removed: Sequence[Span], instead: Sequence[tuple[Span, s
     return text
 
 
-def _lower(text: Text, final: Final | None) -> LoweredQuery:
+def _lower(text: Text, final: Final | None, columns: Columns | None = None) -> LoweredQuery:
     """The query in Spark's SQL; with `final`, of rows that are final."""
     patterns = lower_patterns(text, final)
-    lowered = lower_windows(text.lowered(patterns.text), final)
+    lowered = lower_windows(text.lowered(patterns.text), final, columns)
     if patterns.late is not None:
         if lowered.late is not None:
             raise declaration_error(
@@ -275,12 +283,12 @@ class _VersionCall:
 
 
 class _Parser:
-    def __init__(self, written: Text, final: Final | None = None) -> None:
+    def __init__(self, written: Text, final: Final | None = None, columns: Columns | None = None) -> None:
         self.written = written
         self.is_triggered = final is not None and final.condition is not None
         closing = None if self.is_triggered else final
         self.lateness = 0 if final is None else final.lateness
-        self.lowered = _lower(written, closing)
+        self.lowered = _lower(written, closing, columns)
         self.text = written.lowered(self.lowered.text)
         self.graph = lower_graph(self.text)
         if self.graph is not None:
@@ -377,6 +385,8 @@ class _Parser:
     def _check_words(self) -> None:
         if not self.tokens:
             raise declaration_error("QUERY_SYNTAX", "the query is empty. Write one SELECT.", self.text.at(0))
+        for rule, sentence, offset in mistaken_words(self.tokens):
+            raise declaration_error(rule, sentence, self.text.at(offset))
         for index, token in enumerate(self.tokens):
             if token.word == ";" and index + 1 < len(self.tokens):
                 raise declaration_error(
@@ -592,8 +602,8 @@ class _Parser:
         if str(name).lower() not in TABLE_FUNCTIONS:
             self._fail(
                 "QUERY_INPUT",
-                f"{str(name).lower()}(..) cannot be read in FROM: a query reads declared tables and sources. "
-                "Declare a source for what lies outside.",
+                f"{str(name).lower()}(..) cannot be read in FROM: a query reads declared tables and sources."
+                f"{nearest(str(name).upper(), TABLE_FUNCTIONS_OF_OURS) or ' Declare a source for what lies outside.'}",
                 offset_of(table) or self._word_offset(str(name)),
             )
 

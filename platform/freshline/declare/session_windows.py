@@ -6,6 +6,7 @@ lies at most a gap before it, and its session is told by how many such rows ther
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,12 +15,17 @@ from freshline.declare.closing import micros_of
 BEGINS, _SESSION = "freshline_begins", "freshline_session"
 
 
+def except_columns(names: Sequence[str]) -> str:
+    """What stands behind a star that leaves these columns out."""
+    return f" EXCEPT ({', '.join(names)})" if names else ""
+
+
 @dataclass(frozen=True)
 class SessionCall:
     """One call: the input in Spark's SQL, the key's columns, and the greatest distance of neighbours.
 
     `source`, `time` and `keys` are SQL; the last two name columns of `rows`, the alias of the input. `gap` is in
-    microseconds, and exactly as far is not too far, as in Spark.
+    microseconds, and exactly as far is not too far, as in Spark. `hidden` are columns of the input not to show.
     """
 
     function: ClassVar[str] = "SESSION"
@@ -29,6 +35,7 @@ class SessionCall:
     time: str
     keys: tuple[str, ...]
     gap: int
+    hidden: tuple[str, ...] = ()
 
     def lower(self) -> str:
         """The query in parentheses that has the input's rows with the bounds of their sessions."""
@@ -47,7 +54,8 @@ class SessionCall:
         together = f"OVER (PARTITION BY {', '.join((*self.keys, f'{rows}.{_SESSION}'))})"
         end = f"max({at}) {together} + {self.gap}"
         return (
-            f"(SELECT {rows}.* EXCEPT ({_SESSION}), timestamp_micros(min({at}) {together}) AS window_start, "
+            f"(SELECT {rows}.*{except_columns((_SESSION, *self.hidden))}, "
+            f"timestamp_micros(min({at}) {together}) AS window_start, "
             f"timestamp_micros({end}) AS window_end, timestamp_micros({end} - 1) AS window_time "
             f"FROM {numbered} AS {rows})"
         )

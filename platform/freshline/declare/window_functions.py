@@ -19,9 +19,9 @@ from freshline.declare.call_reader import CallReader
 from freshline.declare.closing import ARRIVED, Final, FinalRows, TimedRows, by_time, by_window, micros_of
 from freshline.declare.count_windows import NUMBER, CountCall
 from freshline.declare.names import TableName
-from freshline.declare.query import WindowTime
+from freshline.declare.query import WINDOW_BOUNDS, WindowTime
 from freshline.declare.rules import nearest
-from freshline.declare.session_windows import SessionCall
+from freshline.declare.session_windows import SessionCall, except_columns
 from freshline.declare.time_zones import known_time_zones
 from freshline.declare.token_places import expects_operand, is_star_in_list, keyword
 from freshline.declare.tokens import Kind, Text, Token
@@ -95,15 +95,21 @@ class LoweredQuery:
     spans: tuple[WindowTime, ...] = ()
 
 
-def lower_windows(text: Text, final: Final | None = None) -> LoweredQuery:
+# The columns of tables, where they are known.
+Columns = Mapping[TableName, Sequence[str]]
+
+
+def lower_windows(text: Text, final: Final | None = None, columns: Columns | None = None) -> LoweredQuery:
     """The query with each window table function as a query in parentheses; with `final`, of closed windows only.
+
+    Of an input that has columns of the names of WINDOW_BOUNDS, by `columns`, those of the windows take their place.
 
     Raises DeclarationError: QUERY_SYNTAX for a call that is not one of the documented forms, WINDOW_SIZE for sizes
     that no windows have, WINDOW_TIME for a time zone that is not known, FINAL_INPUT for rows that cannot be final.
     """
     if not re.search(rf"\b({'|'.join(_PARAMETERS)})\b", text.text, re.IGNORECASE):
         return LoweredQuery(text.text)
-    lowering = _Lowering(text, text.tokens(), final)
+    lowering = _Lowering(text, text.tokens(), final, columns or {})
     lowered = lowering.between(0, len(text.text), 0, len(lowering.tokens))
     return LoweredQuery(lowered, tuple(lowering.times), lowering.late, lowering.ends, lowering.reach)
 
@@ -119,9 +125,12 @@ def rows_of_logs(
 
 
 class _Lowering(CallReader):
-    def __init__(self, text: Text, tokens: Sequence[Token], final: Final | None = None) -> None:
+    def __init__(
+        self, text: Text, tokens: Sequence[Token], final: Final | None = None, columns: Columns | None = None
+    ) -> None:
         super().__init__(text, tokens)
         self.final = final
+        self.columns = columns or {}
         self.times: list[WindowTime] = []
         self.late: str | None = None
         self.ends: tuple[int, int] | None = None
@@ -228,6 +237,7 @@ class _Lowering(CallReader):
                 tuple(_column_of_rows(name) + direction for name, direction in order),
                 size,
                 slide,
+                self._replaced(table, WINDOW_BOUNDS),
             )
         column = self._column(*given["TIMECOL"], refuse)
         self.times.append(WindowTime(function, table, column, line))
@@ -236,11 +246,17 @@ class _Lowering(CallReader):
             for name in ("SIZE", "SLIDE", "STEP", "OFFSET", "GAP")
             if name in given
         }
+        hidden = self._replaced(table, [name for name in WINDOW_BOUNDS if name != NUMBER])
         if function == "SESSION":
             keys = tuple(map(_column_of_rows, self._columns("PARTITION", data_end, last, refuse)))
-            return SessionCall(source, WINDOWED, _column_of_rows(column), keys, _gap(sizes["GAP"], refuse))
+            return SessionCall(source, WINDOWED, _column_of_rows(column), keys, _gap(sizes["GAP"], refuse), hidden)
         zone = self._zone(*given["TIME_ZONE"], refuse) if "TIME_ZONE" in given else None
-        return _Call(function, source, column, _grid(function, sizes, zone, refuse), zone)
+        return _Call(function, source, column, _grid(function, sizes, zone, refuse), zone, hidden)
+
+    def _replaced(self, table: TableName | None, bounds: Sequence[str]) -> tuple[str, ...]:
+        """The columns of the input whose place those of the windows take."""
+        known = {name.lower() for name in (() if table is None else self.columns.get(table, ()))}
+        return tuple(name for name in bounds if name in known)
 
     def _arguments(self, function: str, index: int, closing: int) -> Mapping[str, tuple[int, int]]:
         items = list(self._items(index + 2, closing))
@@ -594,11 +610,13 @@ class _Call:
     column: str
     grid: _Grid
     zone: str | None
+    hidden: tuple[str, ...] = ()
 
     def lower(self) -> str:
         """The query in parentheses that has the input's rows, once for each of their windows."""
         grid = self.grid
-        place, source, hidden = self._place()
+        place, source, without = self._place()
+        hidden = except_columns((*without, *self.hidden))
         if self.function == "CUMULATE":
             start = self._before(place, grid.size)
             first = f"{place} - pmod({place} - {start}, {grid.step}) + {grid.step}"
@@ -637,11 +655,11 @@ class _Call:
         shifted = place if not origin else f"{place} - {origin}" if origin > 0 else f"{place} + {-origin}"
         return f"({place} - pmod({shifted}, {size}))"
 
-    def _place(self) -> tuple[str, str, str]:
+    def _place(self) -> tuple[str, str, tuple[str, ...]]:
         """Where a row's time lies among the whole numbers of the grid, what to read for it, and what not to show."""
         if self.zone is None:
-            return micros_of(self.time), self.source, ""
-        place, hidden = f"{_ROWS}.{_NUMBER}", f" EXCEPT ({_NUMBER})"
+            return micros_of(self.time), self.source, ()
+        place, hidden = f"{_ROWS}.{_NUMBER}", except_columns((_NUMBER,))
 
         def beside(value: str, source: str, without: str) -> str:
             return f"(SELECT {_ROWS}.*{without}, {value} AS {_NUMBER} FROM {source} AS {_ROWS})"
@@ -654,7 +672,7 @@ class _Call:
         if self.grid.months:
             date = f"date_add(DATE'1970-01-01', {place})"
             source = beside(f"year({date}) * 12 + month({date}) - {1970 * 12 + 1}", source, hidden)
-        return place, source, hidden
+        return place, source, (_NUMBER,)
 
     def _instant(self, place: str) -> str:
         """The instant of a whole number of the grid."""

@@ -22,7 +22,7 @@ from freshline.declare.spec import Spec, TableSpec
 from freshline.errors import DeclarationError, RequestError, StorageError
 from freshline.manage.decide import Clock, utc_now
 from freshline.plan.alter import find_table
-from freshline.plan.definition import ChangeClass, start_arguments
+from freshline.plan.definition import ChangeClass, may_start_at_date, start_arguments
 from freshline.plan.project import open_project
 from freshline.plan.standing import judge_change, open_graph, open_standing
 
@@ -121,7 +121,9 @@ def alter_query(
     text = f"{before[:begin]}{_trimmed(statement.query)}{before[begin + len(spec.query.written) :]}"
     new = judge_change(settings, file, text).table(name)
     change = change_of(Warehouse(settings.warehouse), new)
-    asked = None if change is None else start_arguments(name, change, statement.start, force=force)
+    asked = None
+    if change is not None:
+        asked = start_arguments(name, change, statement.start, force=force, by_date=may_start_at_date(new))
     written = new.fingerprint != spec.fingerprint
     if written:
         _write(file, text)

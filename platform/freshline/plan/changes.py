@@ -42,6 +42,7 @@ class Changes:
     files of an append, as Delta's log names them; with `files_are_exact` they have all of its rows and no others,
     which of a log is known where its commits still tell their batches. `recorded` are the files that have the changes
     of the range, None where that takes more than files. `rows` is how many rows the commits say they touched.
+    `gained` are columns that the input has now and had not before; all others are as they were.
     """
 
     name: TableName
@@ -55,3 +56,4 @@ class Changes:
     recorded: RecordedFiles | None = None
     rows: int = 0
     detail: str = ""
+    gained: tuple[str, ...] = ()

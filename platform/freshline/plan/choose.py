@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from freshline.declare.closing import Closing
 from freshline.declare.query import PythonQuery, SqlQuery
 from freshline.errors import IncrementalError
-from freshline.plan.changes import ChangeKind
+from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.models import changed_models
 from freshline.plan.partition import Interval
 from freshline.plan.result import Strategy
@@ -102,9 +102,12 @@ def _without_changes(situation: Situation) -> Candidates | None:
         (ChangeKind.SCHEMA_CHANGED, "SCHEMA_CHANGED"),
         (ChangeKind.HISTORY_GONE, "HISTORY_GONE"),
     ):
-        hit = [changes for changes in driving.values() if changes.kind is kind]
+        hit = [f"{item.name}: {item.detail or kind}" for item in driving.values() if item.kind is kind]
+        if kind is ChangeKind.SCHEMA_CHANGED:
+            gained = ((item.name, _gained(situation, item)) for item in driving.values())
+            hit += [f"{name}: {', '.join(f'new column {column}' for column in new)}" for name, new in gained if new]
         if hit:
-            return _only(Full(Reason(code, "; ".join(f"{item.name}: {item.detail or kind}" for item in hit))))
+            return _only(Full(Reason(code, "; ".join(hit))))
     if situation.closing is not None and spec.closes_windows:
         return _only(_closed(situation, situation.closing))
     if situation.clock is not None and situation.clock.before is None:
@@ -117,6 +120,14 @@ def _without_changes(situation: Situation) -> Candidates | None:
     if query.volatile is not None:
         return _only(Full(Reason("NONDETERMINISTIC", query.volatile)))
     return None
+
+
+def _gained(situation: Situation, changes: Changes) -> Sequence[str]:
+    """The columns that an input gained, where the query of the table may read one of them."""
+    query = situation.spec.query
+    if changes.gained and isinstance(query, SqlQuery) and not situation.query.may_name(changes.gained):
+        return ()
+    return changes.gained
 
 
 def _has_watermark_moved(situation: Situation) -> bool:

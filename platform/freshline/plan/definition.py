@@ -265,11 +265,26 @@ def _is_computed_alike(column: str, old: _Inside, new: _Inside) -> bool:
     return True
 
 
-def start_arguments(name: TableName, change: DefinitionChange, start: str | None, *, force: bool) -> dict[str, Any]:
+def may_start_at_date(spec: TableSpec) -> bool:
+    """Whether a changed declaration may hold from a date on, as far as the declaration tells."""
+    by_one_column = len(spec.partitioned_by) == 1 and spec.time_partitions is None
+    return by_one_column and isinstance(spec.query, SqlQuery) and not spec.lookup_attempts
+
+
+def start_arguments(
+    name: TableName,
+    change: DefinitionChange,
+    start: str | None,
+    *,
+    force: bool,
+    by_date: bool = True,
+    in_sql: bool = True,
+) -> dict[str, Any]:
     """What to ask of the refresh that takes a changed declaration up, beside the table: `full` or `start`.
 
-    `start` is now, beginning, a date, or None where nobody said. Raises RequestError where a start must be stated, and
-    for what would destroy, unless it is computed from the beginning and `force` says that this is meant.
+    `start` is now, beginning, a date, or None where nobody said. `by_date` says that a date may be a start, `in_sql`
+    that it is asked for by a statement, and not by a command. Raises RequestError where a start must be stated, and for
+    what would destroy, unless it is computed from the beginning and `force` says that this is meant.
     """
     if change.kind is ChangeClass.UNCHANGED:
         return {}
@@ -280,10 +295,13 @@ def start_arguments(name: TableName, change: DefinitionChange, start: str | None
             where=str(name),
         )
     if start is None and change.kind is ChangeClass.BREAKING:
+        words = ("FROM BEGINNING", "FROM NOW", "FROM DATE '2026-11-01'")
+        if not in_sql:
+            words = ("--from beginning", "--from now", "--from 2026-11-01")
+        dated = f", {words[2]} those of the partitions before that date" if by_date else ""
         raise RequestError(
-            f"rows of both declarations would not be alike: {change.text}. Say from when on the new one holds: FROM "
-            "BEGINNING computes everything anew, FROM NOW keeps the rows that are there, FROM DATE '..' those of the "
-            "partitions before it.",
+            f"rows of both declarations would not be alike: {change.text}. Say from when on the new one holds: "
+            f"{words[0]} computes everything anew, {words[1]} keeps the rows that are there{dated}.",
             where=str(name),
         )
     if start == BEGINNING:

@@ -36,7 +36,10 @@ class CommitSize:
 
 @dataclass(frozen=True)
 class DiskForecast:
-    """Bytes that `history_seconds` of versions will take beside the rows, and by which the rows grow in a day."""
+    """Bytes that `history_seconds` of versions will take beside the rows, and by which the rows grow in a day.
+
+    A table whose files have become fewer or smaller grows by nothing: deletes and upkeep do not go on for ever.
+    """
 
     history_seconds: int
     history_bytes: int
@@ -72,5 +75,5 @@ def forecast_disk(commits: Sequence[CommitSize], history: int) -> DiskForecast |
     count = len(commits)
     a_second = (count - 1) / span
     kept = sum(commit.replaced + commit.feed for commit in commits) / count
-    grown = sum(commit.added - commit.replaced for commit in commits) / count
+    grown = max(0, sum(commit.added - commit.replaced for commit in commits)) / count
     return DiskForecast(history, round(kept * a_second * history), round(grown * a_second * _DAY), a_second * _HOUR)

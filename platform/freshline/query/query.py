@@ -7,7 +7,7 @@ format is lost). So an expression that is taken out of a query is taken as it wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -62,6 +62,19 @@ class Query:
     def inputs(self) -> Mapping[str, TableName]:
         """The declared tables that are read, by the name of their view in lower case."""
         return dict(self.views)
+
+    def may_name(self, columns: Collection[str]) -> bool:
+        """Whether columns of these names may be read: one of them is named, or a star or NATURAL stands for all."""
+        names = {column.lower() for column in columns}
+        for node in self.tree.walk():
+            match node:
+                case exp.Star() if not isinstance(node.parent, exp.Count):
+                    return True
+                case exp.Join() if str(node.method).upper() == "NATURAL":
+                    return True
+                case exp.Identifier() if node.name.lower() in names:
+                    return True
+        return False
 
     def input_of(self, source: exp.Expr) -> TableName | None:
         """The declared table that is read at a place of the tree, None where it is something else."""

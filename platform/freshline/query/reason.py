@@ -49,6 +49,7 @@ CODES: dict[str, str] = {
     "RECURSIVE": "how far a change reaches is not known of a query that reads its own rows",
     "INEXACT_KEY": "rows can only be identified by values that may differ when they are computed again",
     "NULLABLE_NOT_IN": "a NULL came into or left the rows that NOT IN reads, which affects every row",
+    "ROW_FAILED": "a row makes the query fail where only affected keys are computed",
     "REWRITE_MISMATCH": "freshline and Spark read this query differently",
     "COST": "computing everything again is cheaper",
     "BUDGET_EXCEEDED": "the changes took more than twice the CPU-seconds of a full refresh, and were given up",

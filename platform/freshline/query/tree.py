@@ -18,6 +18,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.generators.spark import SparkGenerator
 
 from freshline.declare.clock import CLOCK
+from freshline.declare.placeholders import in_own_words
 from freshline.declare.query import PREDICT_CALL
 from freshline.query.clock import as_written, clock_as, reads_clock
 from freshline.query.functions import is_aggregate
@@ -70,6 +71,11 @@ class NotDerivedError(Exception):
 
 
 DIALECT = "spark"
+# What stands in a query for a table function, and the name by which a person knows it.
+_WRITTEN_OUT = (
+    (re.compile(r"COLLECT_LIST\(STRUCT\(.* AS o0\b|\bfreshline_(m|match|r|partition|array)\b"), "MATCH_RECOGNIZE"),
+    (re.compile(r"^COUNT\(\*\) OVER \(.* RANGE BETWEEN \d+ PRECEDING AND 1 PRECEDING\)$"), "SESSION"),
+)
 TOUCHED = "freshline_touched"
 # The parts of a source in FROM that leave its rows as they are.
 SOURCE_ARGUMENTS = frozenset({"this", "db", "catalog", "alias"})
@@ -167,7 +173,12 @@ def sql(node: exp.Expr, *, copy: bool = True) -> str:
 def fragment(node: exp.Expr) -> str:
     """The node as a text short enough for a reason, without the names that are given here."""
     text = re.sub(r" AS `freshline_a\d+`|`freshline_a\d+`\.| AS `_col_\d+`|`", "", as_written(sql(node)))
-    text = PREDICT_CALL.sub("ml_predict", text)
+    for written_out, name in _WRITTEN_OUT:
+        if written_out.search(text):
+            return name
+    if isinstance(node, exp.Window) and "freshline_" in text:
+        return "a window function in FROM"
+    text = in_own_words(PREDICT_CALL.sub("ml_predict", text))
     return text if len(text) <= 60 else text[:57] + "..."
 
 

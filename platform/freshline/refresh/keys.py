@@ -39,6 +39,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from freshline.declare.placeholders import in_own_words
 from freshline.declare.tokens import in_lower_case
 from freshline.query.reason import Reason
 from freshline.query.rules.algebra import SIGN
@@ -85,6 +86,8 @@ FAILED_BY_ROWS = (
     NumberFormatException,
     SparkRuntimeException,
 )
+# How Delta says that it has no changed rows of a range of versions.
+CHANGES_GONE = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_TABLE_FEED_DISABLED")
 # How Spark says that a plan of its own names a column which is not there.
 BROKEN_PLAN = ("INTERNAL_ERROR", "key not found: ", "Couldn't find ")
 Stored = Callable[[DataFrame], DataFrame]
@@ -178,8 +181,11 @@ def why_not(error: Exception) -> Reason:
     """Why a refresh that failed with an error of REFUSED or FAILED_BY_ROWS, or a broken plan, is to be full instead."""
     lines = str(error).split("\n")
     text = next((line for line in lines if any(sign in line for sign in BROKEN_PLAN)), lines[0])
+    text = in_own_words(text)
     text = text if len(text) <= 160 else text[:157] + "..."
-    return Reason("UNSUPPORTED" if isinstance(error, FAILED_BY_ROWS) else "REWRITE_MISMATCH", text)
+    if any(sign in text for sign in CHANGES_GONE):
+        return Reason("HISTORY_GONE", text)
+    return Reason("ROW_FAILED" if isinstance(error, FAILED_BY_ROWS) else "REWRITE_MISMATCH", text)
 
 
 def find_keys(

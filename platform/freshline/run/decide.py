@@ -33,7 +33,7 @@ from freshline.commit.event_time import closing_of, watermark_read
 from freshline.declare.closing import Closing
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery, SqlQuery, WindowInput
-from freshline.declare.spec import TableSpec
+from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import (
     DefinitionChangedError,
     FreshlineError,
@@ -418,8 +418,16 @@ def _classify_inputs(pins: Pins, base: Mapping[TableName, Position]) -> dict[Tab
             before if isinstance(before, TablePosition) else None,
             pinned.position,
             log=pinned.is_log,
+            declared=_seen(pinned.spec),
         )
     return found
+
+
+def _seen(spec: Spec) -> frozenset[str] | None:
+    """The columns of a source that is read in place which queries see, in lower case; None for all of any other."""
+    if not isinstance(spec, SourceSpec) or spec.is_log:
+        return None
+    return frozenset(column.name.lower() for column in spec.columns)
 
 
 def _expected_price(

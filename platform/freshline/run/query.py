@@ -1,4 +1,4 @@
-"""`freshline sql`: a query over the newest versions of all tables and sources, by their names."""
+"""`freshline sql`: a query over the newest versions of all tables and sources, and of their rejected rows, by name."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from freshline.attempt.failure import translate_statement
+from freshline.attempt.quarantine import has_quarantine, read_quarantine
 from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import newest_version, position_of
 from freshline.commit.refresh_log import NAME as REFRESH_LOG_NAME
 from freshline.commit.snapshot import newest_snapshot
+from freshline.declare.graph import QUARANTINE
 from freshline.declare.names import TableName
 from freshline.declare.rules import nearest
+from freshline.declare.spec import Spec
 from freshline.errors import ForbiddenQueryError, ForbiddenStatementError, RequestError
 from freshline.plan.position import TablePosition
 from freshline.plan.request import MANUAL
@@ -110,21 +113,26 @@ def _answer(
     statement, unions = resolve_unions(written)
     statement, calls = take_out_calls(statement)
     declared = [*runtime.graph.order, *(name for name in left_out if name not in runtime.graph)]
-    text, used = resolve_names(statement, [*declared, REFRESH_LOG])
-    there = {name: newest_version(_location(runtime, name)) for name in used if name != REFRESH_LOG}
-    read = [name for name in used if name == REFRESH_LOG or there[name] is not None]
+    beside = {} if QUARANTINE not in statement.lower() else _quarantines(runtime)
+    text, used = resolve_names(statement, [*declared, *beside, REFRESH_LOG])
+    kept_here = {REFRESH_LOG, *beside}
+    there = {name: newest_version(_location(runtime, name)) for name in used if name not in kept_here}
+    read = [name for name in used if name in kept_here or there[name] is not None]
     with runtime.working(cancellation, pool=MANUAL, what="sql") as spark, ExitStack() as held:
         # Before a file is read for it.
         made: list[UnionCall | Call] = [*unions, *calls]
         _require_same_texts(spark, written, text, sum(_arguments_of(call) for call in made))
         views = [*(name.view for name in read), *(call.view for call in made)]
-        asked = judge_asked(spark, text, views, {name.view.lower(): str(name) for name in declared})
+        asked = judge_asked(spark, text, views, {name.view.lower(): str(name) for name in (*declared, *beside)})
         tokens = [_read_union(runtime, spark, call, held, cancellation) for call in unions]
         frames = {}
         for name in read:
             if name == REFRESH_LOG:
                 runtime.refresh_log.flush()
                 frames[name] = spark.read.format("delta").load(str(runtime.refresh_log.path))
+                continue
+            if name in beside:
+                frames[name] = read_quarantine(runtime, spark, beside[name])
                 continue
             path, version = _location(runtime, name), there[name]
             assert version is not None
@@ -153,6 +161,16 @@ def _answer(
             drop_views(spark, list(frames))
     objects = tuple("{" + ",".join(piece[:-1] for piece in row["t"]) + "}" for row in texts[:most])
     return QueryResult(columns, objects, len(texts) > most, tuple(tokens))
+
+
+def _quarantines(runtime: Runtime) -> dict[TableName, Spec]:
+    """The tables of rejected rows that stand beside declared ones, by their names; a declared one has its own name."""
+    found: dict[TableName, Spec] = {}
+    for spec in runtime.graph.specs.values():
+        name = TableName(spec.name.namespace, f"{spec.name.name}{QUARANTINE}")
+        if has_quarantine(spec) and name not in runtime.graph:
+            found[name] = spec
+    return found
 
 
 def _read_union(

@@ -132,6 +132,21 @@ CASES = {
             "SELECT a0.k FROM o* a0",
         ],
     ),
+    "a window by a column that is not selected": (
+        "SELECT id, sum(v) OVER (PARTITION BY k ORDER BY day) AS s FROM o",
+        "o",
+        "id",
+        [
+            (
+                "SELECT r.id FROM (SELECT a0.id, a0.k AS p0 FROM o+ a0) r LEFT SEMI JOIN (SELECT a0.k AS k0 FROM "
+                "o* a0) k ON r.p0 <=> k.k0"
+            ),
+            (
+                "SELECT r.id FROM (SELECT a0.id, a0.k AS p0 FROM o- a0) r LEFT SEMI JOIN (SELECT a0.k AS k0 FROM "
+                "o* a0) k ON r.p0 <=> k.k0"
+            ),
+        ],
+    ),
     "a named window": (
         "SELECT id, k, sum(v) OVER w AS s FROM o WINDOW w AS (PARTITION BY k)",
         "o",

@@ -15,6 +15,7 @@ deleted) is told apart when it runs, and computed again from the inputs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -28,8 +29,10 @@ from freshline.query.exactness import read_exactness
 from freshline.query.functions import GENERATORS, is_aggregate, is_session_key, name_of
 from freshline.query.resolved import Lifted, ResolvedQuery
 from freshline.query.tree import (
+    DIALECT,
     NotDerivedError,
     Reading,
+    Types,
     all_of,
     conjuncts,
     item_expression,
@@ -157,7 +160,11 @@ def find_algebra(query: ResolvedQuery, changed: frozenset[str]) -> Algebra | Non
     if keys is None:
         return None
     arguments: list[exp.Expr] = []
-    found = {name: _aggregate(name, item, arguments) for name, item in items_by_name(top).items() if name not in keys}
+    found = {
+        name: _aggregate(name, without_cast(item, top, query.known_types), arguments)
+        for name, item in items_by_name(top).items()
+        if name not in keys
+    }
     aggregates = [one for one in found.values() if one is not None]
     computed = _all_computed(top, frozenset(name for name, one in found.items() if one is None))
     if (
@@ -344,6 +351,35 @@ def _aggregate(name: str, item: exp.Expr, arguments: list[exp.Expr]) -> Aggregat
             return Aggregate(name, kind, number)
     arguments.append(argument)
     return Aggregate(name, kind, len(arguments) - 1)
+
+
+def without_cast(item: exp.Expr, query: exp.Select, types: Types) -> exp.Expr:
+    """The aggregate in a CAST to the type that it has anyway; else the item itself.
+
+    `types` are those of columns by relation, in lower case. Where one is not known, it may be another one.
+    """
+    if not isinstance(item, exp.Cast) or not isinstance(item.this, exp.Count | exp.Sum | exp.Min | exp.Max):
+        return item
+    inner, wanted = item.this, item.to.sql(dialect=DIALECT).upper().replace(" ", "")
+    if isinstance(inner, exp.Count):
+        return inner if wanted == "BIGINT" else item
+    argument = inner.this
+    if not isinstance(argument, exp.Column):
+        return item
+    relations = [source.name.lower() for source in sources_of(query) if source.alias_or_name == argument.table]
+    known = [types.get(relation, {}).get(argument.name.lower(), "") for relation in relations]
+    kind = known[0].upper().replace(" ", "") if known else ""
+    if "CHAR" in kind:
+        return item
+    return inner if kind and wanted == (_sum_of(kind) if isinstance(inner, exp.Sum) else kind) else item
+
+
+def _sum_of(kind: str) -> str:
+    """The type of a sum of values of a type, as Spark adds them up; empty where that is not known."""
+    if kind in ("TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT"):
+        return "BIGINT"
+    decimal = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind)
+    return "" if decimal is None else f"DECIMAL({min(38, int(decimal[1]) + 10)},{decimal[2]})"
 
 
 def _all_computed(query: exp.Select, others: frozenset[str]) -> tuple[Computed, ...] | None:

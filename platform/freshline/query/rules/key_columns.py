@@ -25,6 +25,7 @@ from freshline.query.functions import (
 from freshline.query.query import Query
 from freshline.query.reason import Reason
 from freshline.query.resolved import Lifted, columns_of
+from freshline.query.rules.algebra import without_cast
 from freshline.query.rules.frames import Frame, frame_of, time_of, windows_in
 from freshline.query.rules.touched_rows import Touched, kept_sources, touched_rows
 from freshline.query.tree import (
@@ -192,7 +193,7 @@ def grouped(query: exp.Query, context: Context) -> Found | None:
     if group is None and not aggregated:
         return None
     if group is None:
-        raise _of_all_rows(query)
+        raise _of_all_rows(query, context.types)
     if group.args.get("all") or group.args.get("totals"):
         raise unsupported(fragment(group))
     sets = any(isinstance(key, SETS) for key in group.expressions)
@@ -217,9 +218,9 @@ def grouped(query: exp.Query, context: Context) -> Found | None:
     return Found(tuple(exact), select)
 
 
-def _of_all_rows(query: exp.Select) -> NotDerivedError:
+def _of_all_rows(query: exp.Select, types: Types) -> NotDerivedError:
     """The refusal of one row of all rows: with the aggregate that it is computed from and does not show, if any."""
-    items = list(items_by_name(query).values())
+    items = [without_cast(item, query, types) for item in items_by_name(query).values()]
     for item in items:
         for node in own_nodes(item):
             if node is not item and is_aggregate(node) and not any(same(node, each) for each in items):
@@ -270,6 +271,10 @@ def windowed(query: exp.Query, context: Context) -> Found | None:
     every = [
         name for name, item in items.items() if any(same(item, part) for partition in partitions for part in partition)
     ]
+    if not every:
+        # Any columns of the rows of a touched partition find these rows, if only more besides.
+        shown = [name for name, item in items.items() if isinstance(item, exp.Column)]
+        every = [name for name in shown if context.exactness.is_exact(items[name], query)]
     if not every:
         raise NotDerivedError(Reason("NO_KEY", f"{fragment(windows[0])}, of which the select list has no column"))
 
