@@ -68,7 +68,8 @@ def test_a_row_in_quarantine_is_known_by_none_but_its_place():
 def read(seed):
     """Random changes of one key, of which several rows have it within a transaction; what is left is what survives."""
     chance = random.Random(seed)
-    rows, stored, events, place = [], {}, [], 0
+    rows: list[int] = []
+    stored, events, place = {}, [], 0
     asked_from = chance.randint(0, 10)
     for transaction in map(str, range(chance.randint(1, 4))):
         for _ in range(chance.randint(1, 8)):

@@ -127,9 +127,10 @@ def find_facts(rows: DataFrame, spec: SourceSpec) -> BatchFacts:
         )
         .collect()
     )
-    counts = [sum(row[each] for row in found) for each in range(1, 5)]
+    unsent, rejected, deletes, inserts = (sum(row[each] for row in found) for each in range(1, 5))
     first = tuple((row[0], row[5]) for row in found if row[5] is not None)
-    return BatchFacts(*counts, first, {row[0]: row[6] for row in found if row[6] is not None})
+    last = {row[0]: row[6] for row in found if row[6] is not None}
+    return BatchFacts(unsent, rejected, deletes, inserts, first, last)
 
 
 def as_sent(stored: DataFrame) -> DataFrame:

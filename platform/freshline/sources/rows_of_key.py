@@ -111,10 +111,11 @@ def _take_away(rows: list[_Row], event: Seen, *, certain: bool) -> bool:
             rows.clear()
         return True
     # A row whose image is in quarantine, or of which another image is stored.
-    for is_it in (lambda each: each.image is None, lambda each: not each.is_own):
-        for index in reversed(range(len(rows))):
-            if is_it(rows[index]):
-                del rows[index]
-                return certain
-    del rows[-1:]
+    unknown = [index for index, each in enumerate(rows) if each.image is None]
+    other = [index for index, each in enumerate(rows) if not each.is_own]
+    preferred = [*unknown[-1:], *other[-1:]]
+    if preferred:
+        del rows[preferred[0]]
+    else:
+        del rows[-1:]
     return certain
