@@ -22,13 +22,21 @@ WINDOW = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Derived:
-    """A table that follows from the rows of logs alone: how, and which log each of its inputs stands for."""
+    """A table that follows from the rows of logs alone: how, and which log each of its inputs stands for.
+
+    `rows` takes the rows of each log. Where two inputs stand for one log, it takes those behind each input.
+    """
 
     name: str
     columns: tuple[str, ...]
     inputs: Mapping[str, str]
     rows: Callable[[Inputs], Counter[Row]]
     partition: Callable[[Row], str] | None = None
+
+    def named(self, rows: Callable[[str, str], Iterable[Row]]) -> Counter[Row]:
+        """Its rows, where `rows` gives those of a log behind an input, by the names of the input and the log."""
+        apart = len(set(self.inputs.values())) < len(self.inputs)
+        return self.rows({each if apart else log: rows(each, log) for each, log in self.inputs.items()})
 
 
 def earliest(inputs: Inputs) -> Counter[Row]:
@@ -85,6 +93,12 @@ def extremes(inputs: Inputs) -> Counter[Row]:
     return Counter((k, 1, n, n) for k, _, _, n, _ in latest(inputs))
 
 
+def spanned(inputs: Inputs) -> Counter[Row]:
+    """Of each key that is not taken away the greatest number and the first event."""
+    first = {row[0]: row[1] for row in earliest({"event": inputs["earliest"]})}
+    return Counter((row[0], row[3], first.get(row[0])) for row in extremes({"event": inputs["extremes"]}))
+
+
 def overall(inputs: Inputs) -> Counter[Row]:
     """One row: how many keys are not taken away, the sum of their numbers, and the least and the greatest one."""
     numbers = [n for _, _, _, n, _ in latest(inputs)]
@@ -106,6 +120,7 @@ DERIVED = (
     Derived("extremes", ("k", "rows", "least", "greatest"), {"latest": "event"}, extremes),
     Derived("overall", ("rows", "total", "least", "greatest"), {"latest": "event"}, overall),
     Derived("joined", ("plain_id", "k", "n", "event_id", "latest_n"), {"plain": "plain", "latest": "event"}, joined),
+    Derived("spanned", ("k", "greatest", "first_id"), {"extremes": "event", "earliest": "event"}, spanned),
     Derived("scored", ("event_id", "score"), {"event": "event"}, scored),
     Derived("paid_total", ("k", "rows", "total"), {"paid": "paid"}, paid_total),
 )

@@ -212,13 +212,17 @@ class Observer:
         found = Counter(self._rows(name, commit.version, derived.columns))
         if "spans" in receipt:
             return differences(found, self._of_spans(derived, receipt))
-        wanted = derived.rows({log: self._at(each, receipt["positions"]) for each, log in derived.inputs.items()})
+        wanted = self._derived_at(derived, receipt["positions"])
         for text, positions in receipt.get("partitions", {}).items():
             assert derived.partition is not None, f"{name} has partitions"
-            apart = derived.rows({log: self._at(each, positions) for each, log in derived.inputs.items()})
+            apart = self._derived_at(derived, positions)
             wanted = Counter({row: n for row, n in wanted.items() if derived.partition(row) not in text})
             wanted += Counter({row: n for row, n in apart.items() if derived.partition(row) in text})
         return differences(found, wanted)
+
+    def _derived_at(self, derived: expected.Derived, positions: Mapping[str, Any]) -> Counter[Row]:
+        """The rows of a table over its inputs at these positions."""
+        return derived.named(lambda each, _: self._at(each, positions))
 
     def _of_spans(self, derived: expected.Derived, receipt: Mapping[str, Any]) -> Counter[Row]:
         """The rows of a table with time partitions: each stretch of time at its own positions."""
@@ -226,7 +230,7 @@ class Observer:
         wanted: Counter[Row] = Counter()
         for start, end, _, number in told["spans"]:
             positions = receipt["positions"] if number is None else told["positions"][number]
-            rows = derived.rows({log: self._at(each, positions) for each, log in derived.inputs.items()})
+            rows = self._derived_at(derived, positions)
             first, last = (datetime.fromisoformat(each).astimezone(UTC).date() for each in (start, end))
             wanted += Counter({row: count for row, count in rows.items() if first <= row[0] < last})
         return wanted
@@ -306,8 +310,9 @@ class Observer:
         receipt = self._receipt_at(name, positions[name])
         if name in COLUMNS:
             return self._rows(name, int(positions[name]["version"]), COLUMNS[name])
-        # A table of tables, whose query is written over the events.
-        return self._at("event", receipt["positions"])
+        # A table whose query is written over the rows of its log, by one way.
+        (above,) = receipt["positions"]
+        return self._at(above, receipt["positions"])
 
     def _receipt_at(self, name: str, position: Mapping[str, Any]) -> Mapping[str, Any]:
         """The receipt of the version of a position. Raises _Lost where the version is another one by now."""
@@ -345,7 +350,7 @@ def check_all(observer: Observer) -> list[str]:
         rows = {log: list(sent.rows(log).elements()) for log in COLUMNS}
         for derived in (each for each in expected.DERIVED if each.name in observer.tables):
             found = storage.read_bag(warehouse / derived.name, derived.columns)
-            if problem := differences(found, derived.rows(rows)):
+            if problem := differences(found, derived.named(lambda each, log: rows[log])):
                 problems.append(f"{derived.name}: {problem}")
         scaled = storage.read_bag(warehouse / "scaled", _SCALED)
         if problem := differences(scaled, expected.scaled(rows["event"], observer.factors[-1])):

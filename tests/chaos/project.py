@@ -23,6 +23,7 @@ TABLES = (
     "found",
     "joined",
     "extremes",
+    "spanned",
     "overall",
     "per_minute",
     "scored",
@@ -61,6 +62,9 @@ _DECLARATIONS: Mapping[str, str] = {
     # Of a slower one the input has several commits between two refreshes, in which values come and go.
     "extremes": "CREATE MATERIALIZED TABLE extremes FRESHNESS = INTERVAL '20' SECOND AS SELECT k, count(*) AS rows, "
     "min(n) AS least, max(n) AS greatest FROM latest GROUP BY k",
+    # Two ways to one source, one longer and slower than the other, which seldom brings a row: the first events stay.
+    "spanned": "CREATE MATERIALIZED TABLE spanned FRESHNESS = INTERVAL '20' SECOND AS SELECT x.k, x.greatest, "
+    "e.event_id AS first_id FROM extremes x LEFT JOIN earliest e ON x.k = e.k",
     "overall": "CREATE MATERIALIZED TABLE overall {fresh} AS SELECT count(*) AS rows, sum(n) AS total, "
     "min(n) AS least, max(n) AS greatest FROM latest",
     "per_minute": "CREATE MATERIALIZED TABLE per_minute {fresh} EMIT FINAL ALLOWED LATENESS INTERVAL '1' MINUTE AS "

@@ -41,6 +41,16 @@ def test_aggregates_of_the_newest_events_have_those_that_are_left():
     assert expected.overall({"event": [event("d", "m", 1, AT, "d")]}) == Counter([(0, None, None, None)])
 
 
+def test_a_table_of_two_ways_to_one_log_has_the_rows_behind_each():
+    rows = [event("a", "k", 9, AT), event("b", "k", 4, AT + MINUTE), event("c", "l", 3, AT, "d")]
+    spanned = next(each for each in expected.DERIVED if each.name == "spanned")
+
+    found = spanned.named(lambda table, log: rows if table == "extremes" else rows[1:])
+
+    assert found == Counter([("k", 4, "b")])
+    assert spanned.named(lambda table, log: rows) == Counter([("k", 4, "a")])
+
+
 def test_a_row_is_late_when_the_batch_before_has_closed_its_window():
     # After the first batch the watermark is 00:08:30. With a minute of lateness windows that end by 00:07 are closed.
     batches = {
