@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+import string
+import struct
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +15,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 
 from freshline.commit import reading
-from freshline.commit.delta_log import table_id
+from freshline.commit.delta_log import count_rows, table_id
 from freshline.commit.reading import net_changes
 from freshline.commit.savepoints import keep_savepoint
 from freshline.commit.warehouse import Warehouse
@@ -28,6 +31,7 @@ from freshline.engine.reading import (
 from freshline.errors import ConsumerError, ConsumerExpiredError, ReadError, RequestError
 from freshline.plan.receipt import Receipt
 from freshline.plan.savepoint import SavedTable, SavedVersion, Savepoint
+from freshline.report.samples import Mask, read_sample
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -53,6 +57,19 @@ def project(settings):
     DeltaTable(path).update(updates={"a": "'TWO'"}, predicate="id = 2")
     DeltaTable(path).delete("id = 1")
     return settings
+
+
+def read(table):
+    """Rows that are not left to Spark."""
+    assert table is not None
+    return table
+
+
+def sample(path):
+    """Rows for a person to look at."""
+    found = read_sample(path, 5, Mask())
+    assert found is not None
+    return found.rows
 
 
 def ids(table):
@@ -284,20 +301,140 @@ def added(path, table, name="f.parquet", **partition):
     return {"add": {**facts, "modificationTime": 0, "dataChange": True}}
 
 
-def test_columns_that_have_other_names_in_the_files_are_not_read_as_null(project):
+def protocol(*features, reader=3):
+    listed = {"readerFeatures": list(features), "writerFeatures": list(features)} if reader == 3 else {}
+    return {"protocol": {"minReaderVersion": reader, "minWriterVersion": 7 if reader == 3 else 5, **listed}}
+
+
+def vector(*deleted):
+    """A deletion vector inside the log: a bitmap of rows below 65,536, in Z85."""
+    bitmap = struct.pack("<IIHHI", 12346, 1, 0, len(deleted) - 1, 16) + struct.pack(f"<{len(deleted)}H", *deleted)
+    data = struct.pack("<IQI", 1681511377, 1, 0) + bitmap
+    data += b"\0" * (-len(data) % 4)
+    digits = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
+    words = struct.unpack(f">{len(data) // 4}I", data)
+    text = "".join(digits[word // 85**power % 85] for word in words for power in (4, 3, 2, 1, 0))
+    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": len(deleted)}
+
+
+def with_vector(action, *deleted, rows):
+    """The action on a file, with rows of it marked as deleted."""
+    ((kind, facts),) = action.items()
+    stats = json.dumps({"numRecords": rows})
+    return {kind: {**facts, "stats": stats, "deletionVector": vector(*deleted)}}
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_columns_that_have_other_names_in_the_files_are_not_read_as_null(project, mode):
+    """By name they are read here; those that are found by numbers are left to Spark."""
     path = project.warehouse / "mapped"
     of = rows((1, "x")).drop_columns(["_freshline_seq"])
     commit(
         path,
         0,
-        {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}},
-        metadata(of, mapped=["col-1", "col-2"], **{"delta.columnMapping.mode": "name"}),
+        protocol(reader=2),
+        metadata(of, mapped=["col-1", "col-2"], **{"delta.columnMapping.mode": mode}),
         added(path, of.rename_columns(["col-1", "col-2"])),
     )
+    found = reading.read_rows(path, "m", 0), reading.read_changes(path, "m", -1, 0)
 
-    for read in (lambda: reading.read_rows(path, "m", 0), lambda: reading.read_changes(path, "m", -1, 0)):
-        with pytest.raises(ReadError, match="other names in its files"):
-            read()
+    if mode == "id":
+        assert found == (None, None)
+        return
+    assert read(found[0]).to_pylist() == [{"id": 1, "a": "x"}]
+    assert read(found[1]).select(["id", "a", "_change_type"]).to_pylist() == [
+        {"id": 1, "a": "x", "_change_type": "insert"}
+    ]
+
+
+def test_a_column_that_was_dropped_is_not_read_for_the_new_one_of_its_name(project):
+    """The file has it under the name that the new one has in the table."""
+    path = project.warehouse / "again"
+    of = rows((1, "x")).drop_columns(["_freshline_seq"])
+    names = {"delta.columnMapping.mode": "name"}
+    add = added(path, of.append_column("b", [["dropped"]]).rename_columns(["col-1", "a", "b"]))
+    commit(path, 0, protocol(reader=2), metadata(of, mapped=["col-1", "col-2"], **names), add)
+
+    assert read(reading.read_rows(path, "m", 0)).to_pylist() == [{"id": 1, "a": None}]
+    assert sample(path) == (("1", None),)
+
+
+def test_rows_that_a_deletion_vector_marks_are_not_read(project):
+    path = project.warehouse / "marked"
+    of = rows((1, "a"), (2, "b"), (3, "c")).drop_columns(["_freshline_seq"])
+    add = added(path, of)
+    add["add"]["stats"] = json.dumps({"numRecords": 3})
+    removed = {"remove": {"path": "f.parquet", "dataChange": True, "deletionTimestamp": 0}}
+    said = {"commitInfo": {"timestamp": 0}}
+    commit(path, 0, protocol("deletionVectors"), metadata(of), add)
+    commit(path, 1, said, removed, with_vector(add, 1, rows=3))
+    commit(path, 2, said, with_vector(removed, 1, rows=3), with_vector(add, 0, 1, rows=3))
+    commit(path, 3, said, with_vector(removed, 0, 1, rows=3), with_vector(add, 2, rows=3))
+
+    assert [ids(read(reading.read_rows(path, "t", version))) for version in range(4)] == [
+        [1, 2, 3],
+        [1, 3],
+        [3],
+        [1, 2],
+    ]
+    assert [count_rows(path, version) for version in range(4)] == [3, 2, 1, 2]
+    assert [row[0] for row in sample(path)] == ["1", "2"]
+    changes = read(reading.read_changes(path, "t", 0, 3))
+    assert [(row["id"], row["_change_type"], row["_commit_version"]) for row in changes.to_pylist()] == [
+        (2, "delete", 1),
+        (1, "delete", 2),
+        (3, "delete", 3),
+        (1, "insert", 3),
+        (2, "insert", 3),
+    ]
+    assert net_changes(changes).select(["id", "_change_type"]).to_pylist() == [{"id": 3, "_change_type": "delete"}]
+
+
+@pytest.mark.parametrize("features", [("typeWidening",), ("v2Checkpoint",), ("vacuumProtocolCheck", "typeWidening")])
+def test_files_with_narrower_types_and_tables_with_other_logs_are_read(project, features):
+    path = project.warehouse / "wide"
+    inner = pa.struct([("p", pa.int64()), ("q", pa.string())])
+    of = pa.table({"id": pa.array([1], pa.int64()), "s": pa.array([{"p": 5, "q": None}], inner)})
+    narrow = pa.table({"id": pa.array([1], pa.int32()), "s": pa.array([{"p": 5}], pa.struct([("p", pa.int16())]))})
+    commit(path, 0, protocol(*features), metadata(of), added(path, narrow))
+
+    assert read(reading.read_rows(path, "t", 0)).equals(of)
+    assert read(reading.read_changes(path, "t", -1, 0)).select(["id", "s"]).to_pylist() == of.to_pylist()
+    assert sample(path) == (("1", '{"p": 5, "q": null}'),)
+
+
+def test_deletion_vectors_beside_wider_types_are_left_to_spark(project):
+    """delta-rs does not say which rows they mark."""
+    path = project.warehouse / "odd"
+    of = rows((1, "x")).drop_columns(["_freshline_seq"])
+    add = added(path, of)
+    commit(path, 0, protocol("deletionVectors", "typeWidening"), metadata(of), add)
+    commit(path, 1, {"commitInfo": {"timestamp": 0}}, with_vector(add, 0, rows=1))
+
+    assert (reading.read_rows(path, "t", 1), count_rows(path, 1)) == (None, None)
+    assert read(reading.read_changes(path, "t", -1, 0)).num_rows == 1
+    assert reading.read_changes(path, "t", 0, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (False, pa.bool_(), "false"),
+        (0, pa.int32(), "0"),
+        (None, pa.int32(), None),
+        (date(2026, 1, 2), pa.date32(), "2026-01-02"),
+        (Decimal("1.50"), pa.decimal128(9, 2), "1.50"),
+        (datetime(2026, 1, 2, tzinfo=UTC), pa.timestamp("us", "UTC"), "2026-01-02T00:00:00.000000Z"),
+    ],
+)
+def test_values_of_partitions_are_read_beside_deletion_vectors(project, value, kind, text):
+    path = project.warehouse / "parts"
+    of = pa.table({"id": pa.array([1, 2], pa.int32()), "p": pa.array([value, value], kind)})
+    add = added(path, of.select(["id"]), p=text)
+    commit(path, 0, protocol("deletionVectors"), metadata(of, partitioned_by=["p"]), with_vector(add, 0, rows=2))
+
+    assert read(reading.read_rows(path, "t", 0)).to_pylist() == [{"id": 2, "p": value}]
+    assert read(reading.read_changes(path, "t", -1, 0)).select(["id", "p"]).to_pylist() == [{"id": 2, "p": value}]
 
 
 @pytest.mark.parametrize("text", ["2026-11-01T10:20:30.123456Z", "2026-11-01 10:20:30.123456"])
@@ -314,8 +451,8 @@ def test_changes_of_partitions_by_time_whoever_wrote_them(project, text):
     )
     commit(path, 1, {"commitInfo": {"timestamp": 0}}, added(path, of.select(["id"]), "g.parquet", at=text))
 
-    assert reading.read_changes(path, "t", 0, 1)["at"].to_pylist() == [at]
-    assert reading.read_rows(path, "t", 1)["at"].to_pylist() == [at, at]
+    assert read(reading.read_changes(path, "t", 0, 1))["at"].to_pylist() == [at]
+    assert read(reading.read_rows(path, "t", 1))["at"].to_pylist() == [at, at]
 
 
 def test_a_date_that_python_cannot_hold_is_an_error_that_says_so(project):
@@ -337,5 +474,5 @@ def test_times_that_spark_wrote_in_its_old_form_are_read_in_every_year(project):
     add["add"]["size"] = (path / "f.parquet").stat().st_size
     commit(path, 1, {"commitInfo": {"timestamp": 0}}, add)
 
-    assert reading.read_changes(path, "old", 0, 1)["at"].to_pylist() == [at]
-    assert reading.read_rows(path, "old", 1)["at"].to_pylist() == [at]
+    assert read(reading.read_changes(path, "old", 0, 1))["at"].to_pylist() == [at]
+    assert read(reading.read_rows(path, "old", 1))["at"].to_pylist() == [at]

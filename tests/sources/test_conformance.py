@@ -13,6 +13,7 @@ import pytest
 
 from freshline.declare.registry import find_connector
 from freshline.engine.ingest import Ingest
+from freshline.engine.reading import read_changes, read_rows
 from freshline.errors import RequestError
 from freshline.sources.files import side_table
 from freshline.sources.http.position import HttpPosition
@@ -33,6 +34,7 @@ from freshline.testing.connectors import (
 )
 from tests.asgi import ask_asgi
 from tests.databases import Shop
+from tests.delta_log import version_of
 from tests.kafka import Record
 from tests.kinesis import aggregate
 from tests.lanes import long_but
@@ -414,6 +416,11 @@ class RowsInCsv(RowsInFiles):
     format = "csv"
     broken = b'x,"a\nb"'
     code = "NOT_CSV"
+
+
+def ordered(rows):
+    """Rows in an order that does not depend on how they were read."""
+    return sorted(rows, key=repr)
 
 
 @pytest.fixture
@@ -909,8 +916,113 @@ def test_a_log_whose_package_is_gone_stays_readable(lab, tmp_path, monkeypatch):
     assert lab.receipt("s").to_json() == before.to_json()
 
 
+VECTORS = {"delta.enableDeletionVectors": "true"}
+MAPPED = {"delta.columnMapping.mode": "name"}
+NUMBERED = {"delta.columnMapping.mode": "id"}
+TRACKED = {"delta.enableRowTracking": "true"}
+WIDENED = {"delta.enableTypeWidening": "true"}
+CHECKPOINTS = {"delta.checkpointPolicy": "v2", "delta.checkpointInterval": "3"}
+FEATURES = {
+    "plain": {},
+    "deletion vectors": VECTORS,
+    "column mapping by name": MAPPED,
+    "column mapping by number": NUMBERED,
+    "row tracking": TRACKED,
+    "type widening": WIDENED,
+    "v2 checkpoints": CHECKPOINTS,
+    "vectors, mapped": VECTORS | MAPPED,
+    "vectors, numbered": VECTORS | NUMBERED,
+    "vectors, tracked, checkpoints": VECTORS | TRACKED | CHECKPOINTS,
+    "mapped, widened": MAPPED | WIDENED,
+    "all": VECTORS | MAPPED | TRACKED | WIDENED | CHECKPOINTS,
+}
+
+
+MERGE = """
+    MERGE INTO s USING (SELECT 2 AS id, 'y' AS g, 3 AS n UNION ALL SELECT 8, 'z', 9) AS m ON s.id = m.id
+    WHEN MATCHED THEN UPDATE SET g = m.g, n = m.n
+    WHEN NOT MATCHED THEN INSERT (id, g, n, b) VALUES (m.id, m.g, m.n, NULL)
+"""
+
+
 class TestDelta:
     """A table that is read in place is held to less: nothing of it is copied."""
+
+    @pytest.mark.parametrize("feature", long_but(["deletion vectors"], FEATURES))
+    @pytest.mark.parametrize("partitioned", long_but([False], [False, True]))
+    def test_rows_and_changes_are_those_that_spark_has(self, lab, feature, partitioned):
+        """After each kind of change every table over it, and every reader of ours, has the rows that Delta has."""
+        properties = FEATURES[feature]
+        lab.source(
+            "s",
+            "id INT, g STRING, n INT, b STRUCT<x: INT>",
+            primary_key=["id"],
+            partitioned_by=["g"] if partitioned else [],
+            properties=properties,
+        )
+        hourly = "FRESHNESS = INTERVAL '1' HOUR AS"
+        lab.declare(f"CREATE MATERIALIZED TABLE c (PRIMARY KEY (id)) {hourly} SELECT id, g, n FROM s WHERE n < 90")
+        lab.declare(f"CREATE MATERIALIZED TABLE d {hourly} SELECT g, sum(n) AS n, count(*) AS c FROM s GROUP BY g")
+        lab.declare(
+            "CREATE MATERIALIZED TABLE e (PRIMARY KEY (g)) WITH ('merge' = 'last_row', 'merge.sequence' = 'n', "
+            f"'merge.tie-breaker' = 'id') {hourly} SELECT g, id, n FROM s"
+        )
+        stories = [
+            "INSERT INTO s SELECT /*+ COALESCE(1) */ id, if(id < 3, 'x', 'y'), id, named_struct('x', id) FROM range(6)",
+            "INSERT INTO s VALUES (6, 'x', 60, NULL), (7, NULL, NULL, named_struct('x', NULL))",
+            "DELETE FROM s WHERE id IN (1, 7); UPDATE s SET n = n + 80 WHERE id IN (0, 4, 5)",
+            f"OPTIMIZE s; {MERGE}",
+            "RESTORE TABLE s TO VERSION AS OF 3; DELETE FROM s WHERE g = 'x'",
+        ]
+        if "delta.enableTypeWidening" in properties:
+            stories.append("ALTER TABLE s ALTER COLUMN n TYPE BIGINT; UPDATE s SET n = 3000000000 WHERE id = 3")
+        if "delta.columnMapping.mode" in properties:
+            stories.append(
+                "ALTER TABLE s RENAME COLUMN b.x TO z; INSERT INTO s VALUES (9, 'r', 1, named_struct('z', 5))"
+            )
+        began = version_of(lab.path("s"))
+        for story in stories:
+            for statement in story.split(";"):
+                lab.sql(statement)
+            if "TYPE BIGINT" in story:
+                self.declare_again(lab, "n INT", "n BIGINT")
+            if "RENAME" in story:
+                self.declare_again(lab, "x: INT", "z: INT")
+            self.check(lab, story)
+        lab.restart(lose_control_store=True)
+        lab.sql("DELETE FROM s WHERE id = 4")
+        self.check(lab, "a restart")
+        self.check_changes(lab, began)
+
+    def declare_again(self, lab, before, after):
+        """The source has another type in its declaration."""
+        file = lab.settings.declarations / "s.sql"
+        lab.declare(file.read_text().replace(before, after))
+
+    def check(self, lab, story):
+        outcomes = lab.refresh_all()
+        assert [outcome.error for outcome in outcomes] == [None] * len(outcomes), story
+        stored = ordered(lab.sql("SELECT id, g, n, b FROM s"))
+        assert ordered(lab.rows("c")) == ordered(lab.sql("SELECT id, g, n FROM s WHERE n < 90")), story
+        assert ordered(lab.rows("d")) == ordered(lab.sql("SELECT g, sum(n) AS n, count(*) AS c FROM s GROUP BY g")), (
+            story
+        )
+        newest = (
+            "SELECT g, max_by(id, (n, id)) AS id, max(n) AS n FROM s WHERE g IS NOT NULL AND n IS NOT NULL GROUP BY g"
+        )
+        assert ordered(lab.rows("e")) == ordered(lab.sql(newest)), story
+        assert ordered(read_rows("s", project=lab.settings).to_pylist()) == stored, story
+        counted = {str(status.table): status.rows for status in lab.status()}["s"]
+        assert counted in (len(stored), None), story
+        return stored
+
+    def check_changes(self, lab, began):
+        """The changes since a version, with its rows, are the rows of the newest one."""
+        changes = read_changes("s", began, net=True, project=lab.settings)
+        kinds = changes.column("_change_type").to_pylist()
+        rows = changes.drop_columns(["_change_type"]).to_pylist()
+        assert set(kinds) <= {"insert"}
+        assert ordered(rows) == ordered(lab.sql("SELECT id, g, n, b FROM s"))
 
     def test_it_is_read_where_it_is(self, lab):
         lab.source("s", "id INT, a STRING")

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from freshline.attempt.runtime import Runtime
+from freshline.commit.data_files import read_column
 from freshline.commit.delta_log import exists, last_seq, open_table, read_newest
 from freshline.commit.write import append_rows, create_table, fenced_session, set_null, write_and_read_back
 from freshline.declare.connector import RETRIED_IN, Metadata
@@ -65,8 +66,7 @@ def has_retried(path: Path, seq: int) -> bool:
     if RETRIED_IN not in {field.name for field in open_table(path).schema().fields}:
         # It is of an earlier commit, and nothing was tried again.
         return False
-    found = open_table(path).to_pyarrow_table(columns=[RETRIED_IN])[RETRIED_IN]
-    greatest = pc.max(found).as_py()
+    greatest = pc.max(read_column(open_table(path), path, RETRIED_IN)).as_py()
     return greatest is not None and int(greatest) > seq
 
 

@@ -391,6 +391,9 @@ def count_nulls(path: Path, version: int, column: str) -> int | None:
     table = _opened(path, version)
     if column not in {field.name for field in table.schema().fields}:
         return count_rows(path, version)
+    if _deleted_rows(table) != 0:
+        # Which of the deleted rows have one is not told.
+        return None
     actions = table.get_add_actions(flatten=True)
     names, nulls = actions.schema.names, f"null_count.{column}"
     total = 0
@@ -406,7 +409,7 @@ def count_nulls(path: Path, version: int, column: str) -> int | None:
 
 
 def count_rows(path: Path, version: int | None = None) -> int | None:
-    """The number of rows by the statistics in the log; None where a file has none."""
+    """The number of rows by the statistics in the log, and by its marks of deleted rows; None where it has none."""
     table = _opened(path, version)
     actions = table.get_add_actions(flatten=True)
     if actions.num_rows == 0:
@@ -416,12 +419,18 @@ def count_rows(path: Path, version: int | None = None) -> int | None:
     counts = actions["num_records"].to_pylist()
     if any(count is None for count in counts):
         return None
-    deleted = (
-        sum(count or 0 for count in actions["deletion_vector.cardinality"].to_pylist())
-        if "deletion_vector.cardinality" in actions.schema.names
-        else 0
-    )
-    return int(sum(counts)) - int(deleted)
+    deleted = _deleted_rows(table)
+    return None if deleted is None else int(sum(counts)) - deleted
+
+
+def _deleted_rows(table: deltalake.DeltaTable) -> int | None:
+    """How many rows of its files a version marks as deleted; None where delta-rs cannot tell."""
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
+        return 0
+    # It loads pyarrow's datasets, and most tables have none.
+    from freshline.commit.data_files import count_deleted
+
+    return count_deleted(table)
 
 
 def count_files(path: Path, version: int) -> tuple[int, int]:
@@ -601,7 +610,8 @@ def classify(
         each["metaData"].get("configuration") or {} for c in commits for each in c.actions if "metaData" in each
     ]
     feed = all(each.get("delta.enableChangeDataFeed") == "true" for each in settings)
-    files = tuple(str(add["path"]) for add in added)
+    # A file of which rows are marked as deleted does not have the rows that came.
+    files = () if any("deletionVector" in add for add in added) else tuple(str(add["path"]) for add in added)
     kind = max((_kind_of(commit) for commit in commits), key=_order)
     exact, recorded = not log or _are_within(commits, before, after), _recorded_files(commits) if feed else None
     return Changes(name, before, after, kind, log, feed, files, exact, recorded, rows, gained=gained)
@@ -616,7 +626,7 @@ def _recorded_files(commits: Sequence[Commit]) -> RecordedFiles | None:
         if found:
             # Where there are some, they are all of the commit's changes (Delta's protocol, "Change data files").
             changed += found
-        elif commit.data_actions("remove"):
+        elif commit.data_actions("remove") or any("deletionVector" in add for add in commit.data_actions("add")):
             return None
         else:
             added += [str(add["path"]) for add in commit.data_actions("add")]
@@ -724,4 +734,5 @@ def changed_rows(commit: Commit) -> int:
 
 def _records(add: dict[str, Any]) -> int:
     stats = add.get("stats")
-    return int(json.loads(stats).get("numRecords", 0)) if stats else 0
+    deleted = int((add.get("deletionVector") or {}).get("cardinality", 0))
+    return max(0, int(json.loads(stats).get("numRecords", 0)) - deleted) if stats else 0

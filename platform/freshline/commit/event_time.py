@@ -234,6 +234,8 @@ def _greatest_times(
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
+    from freshline.commit.data_files import is_plain, read_stored
+
     # A TIMESTAMP_NTZ has no zone: it is taken as UTC, as everywhere here.
     columns = {
         name: ds.field(of).cast(pa.timestamp("us")) for name, of in (("event", column), ("arrived", INGESTED_AT))
@@ -241,7 +243,10 @@ def _greatest_times(
     if partition is not None:
         columns["partition"] = ds.field(partition).cast(pa.string())
     found: dict[str, datetime] = {}
-    dataset = open_table(path, version).to_pyarrow_dataset()
+    table = open_table(path, version)
+    names = [column, INGESTED_AT, *([] if partition is None else [partition])]
+    whole = None if is_plain(table) else read_stored(table, path, names)
+    dataset = table.to_pyarrow_dataset() if whole is None else ds.dataset(whole)
     for batch in dataset.to_batches(columns=columns):
         limits = pc.add(batch["arrived"], pa.scalar(ahead, pa.duration("us")))
         rows = pa.Table.from_batches([batch]).filter(pc.less_equal(batch["event"], limits))

@@ -29,7 +29,8 @@ from freshline.refresh.literal import quoted, sql_literal
 
 LOG = logging.getLogger(__name__)
 
-CHECKPOINT_FILE = re.compile(r"(\d{20})\.checkpoint(\..+)?\.parquet\Z")
+# Of one file, or with a name of its own (PROTOCOL.md, "V2 Checkpoints"); one of several has two numbers.
+CHECKPOINT_FILE = re.compile(r"(\d{20})\.checkpoint(\.parquet|\.[0-9a-fA-F-]{36}\.(parquet|json))\Z")
 LOG_FILE = re.compile(r"(\d{20})\.(json|crc|compacted\.json|checkpoint(\..+)?\.parquet|checkpoint\..+\.json)\Z")
 RETENTION = "delta.deletedFileRetentionDuration"
 # Delta removes old commits by itself at a checkpoint, whoever still needs them.
@@ -194,9 +195,9 @@ def remove_files(path: Path, files: Iterable[str]) -> Removed:
 
 
 def list_checkpoints(path: Path) -> list[int]:
-    """The versions that have a checkpoint of one file, which is written whole or not at all."""
+    """The versions that have a checkpoint whose file is written whole or not at all, and last."""
     names = (entry.name for entry in (path / "_delta_log").iterdir())
-    return sorted(int(match[1]) for name in names if (match := CHECKPOINT_FILE.match(name)) and match[2] is None)
+    return sorted({int(match[1]) for name in names if (match := CHECKPOINT_FILE.match(name))})
 
 
 def write_checkpoint(path: Path) -> None:

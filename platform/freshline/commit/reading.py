@@ -15,11 +15,20 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pyarrow.dataset import ParquetReadOptions
 
+from freshline.commit.data_files import (
+    Masks,
+    fit,
+    is_plain,
+    is_served,
+    kept_and_gone,
+    masked,
+    read_file,
+    read_masks,
+    read_stored,
+)
 from freshline.commit.delta_log import Commit, newest_version, open_table, read_commit
 from freshline.commit.maintenance import list_checkpoints, read_commits
 from freshline.declare.names import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
@@ -28,8 +37,6 @@ from freshline.plan.read import History
 
 OWN = "_freshline"
 CHANGE, VERSION, TIME = CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP
-# Spark wrote times in a form that Arrow takes for nanoseconds, which reach to the year 2262.
-_TIMES = ParquetReadOptions(coerce_int96_timestamp_unit="us")
 # What a change does to the number of rows of its values.
 _CAME = ("insert", "update_postimage")
 
@@ -45,16 +52,16 @@ def read_history(path: Path, table: str) -> History:
     return History(table, commits, 0 if first == 0 else min(checkpoints, default=commits[-1][0]))
 
 
-def read_rows(path: Path, table: str, version: int, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a version. Raises ReadError where its files are gone."""
+def read_rows(path: Path, table: str, version: int, columns: Sequence[str] | None = None) -> pa.Table | None:
+    """The rows of a version; None where Spark must read it. Raises ReadError where its files are gone."""
     opened = open_table(path, version)
-    _require_plain_names(opened, table)
-    wanted = list(columns) if columns is not None else [f.name for f in opened.schema().fields if not _is_own(f.name)]
+    wanted = list(columns) if columns is not None else own_columns(opened)
     try:
-        dataset = opened.to_pyarrow_dataset(parquet_read_options=_TIMES)
-        found: pa.Table = dataset.to_table(columns=wanted)
+        return read_stored(opened, path, wanted)
     except (DeltaError, OSError, pa.ArrowException) as error:
         raise _gone(table, f"version {version}", error) from error
+    except KeyError as error:
+        raise ReadError(f"version {version} has no column {error}.", where=table) from error
     except ValueError as error:
         # delta-rs makes dates of Python of what a file has at least and at most.
         raise ReadError(
@@ -62,91 +69,95 @@ def read_rows(path: Path, table: str, version: int, columns: Sequence[str] | Non
             "Read it with Spark, as `freshline sql` does.",
             where=table,
         ) from error
-    return found
 
 
-def _require_plain_names(opened: DeltaTable, table: str) -> None:
-    """Raise ReadError for a table whose files have its columns under other names."""
-    if opened.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
-        raise ReadError(
-            "its columns have other names in its files (column mapping). Read it with Spark, as `freshline sql` does.",
-            where=table,
-        )
+def own_columns(opened: DeltaTable) -> list[str]:
+    """The columns of a version without those of freshline's own."""
+    return [field.name for field in opened.schema().fields if not _is_own(field.name)]
 
 
-def read_changes(path: Path, table: str, after: int, to: int) -> pa.Table:
+def changes_schema(opened: DeltaTable) -> pa.Schema:
+    """The columns of the changes of a table, as `read_changes` gives them."""
+    kept = [field for field in pa.schema(opened.schema().to_arrow()) if not _is_own(field.name)]
+    more = [pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64()), pa.field(TIME, pa.timestamp("us", "UTC"))]
+    return pa.schema([*kept, *more])
+
+
+def read_changes(path: Path, table: str, after: int, to: int) -> pa.Table | None:
     """The changes of the versions after one up to another, oldest first, with what happened to each row, and when.
 
     The columns beside the declared ones are `_change_type` (insert, delete, update_preimage, update_postimage),
-    `_commit_version` and `_commit_timestamp`. Raises ReadError where a file of them is gone.
+    `_commit_version` and `_commit_timestamp`. None where Spark must read them. Raises ReadError where a file of them is
+    gone.
     """
     opened = open_table(path, to)
-    _require_plain_names(opened, table)
-    partitioned_by = opened.metadata().partition_columns
-    kept = [field for field in pa.schema(opened.schema().to_arrow()) if not _is_own(field.name)]
-    more = [pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64()), pa.field(TIME, pa.timestamp("us", "UTC"))]
-    schema = pa.schema([*kept, *more])
+    if not is_served(opened) and not is_plain(opened):
+        return None
+    schema = changes_schema(opened)
     parts = [schema.empty_table()]
     for version in range(after + 1, to + 1):
         commit = read_commit(path, version)
         if commit is None:
             raise _gone(table, f"the changes of version {version}", "its commit is no longer in the log")
         at = datetime.fromtimestamp(int(commit.info.get("timestamp", 0)) / 1000, UTC)
-        for action, kind in _changed_files(commit):
-            if action.get("deletionVector") is not None:
-                raise ReadError(
-                    f"version {version} marks rows as deleted in its files; read its changes with Spark, as "
-                    '`freshline sql "SELECT * FROM read_changes(..)"` does.',
-                    where=table,
-                )
-            rows = _read_file(path, table, action, partitioned_by)
-            kinds = rows[CHANGE] if kind is None else pa.array([kind] * rows.num_rows, pa.string())
-            said = {
-                CHANGE: kinds,
-                VERSION: pa.array([version] * rows.num_rows, pa.int64()),
-                TIME: pa.array([at] * rows.num_rows, pa.timestamp("us", "UTC")),
-            }
-            parts.append(pa.table([_column(rows, field, said) for field in schema], schema=schema))
+        try:
+            changed = _changed_rows(opened, path, commit)
+        except (OSError, pa.ArrowException) as error:
+            raise _gone(table, f"a file of the changes of version {version}", error) from error
+        if changed is None:
+            return None
+        for rows, kind in changed:
+            said = pa.table(
+                {
+                    CHANGE: rows[CHANGE] if kind is None else pa.array([kind] * rows.num_rows, pa.string()),
+                    VERSION: pa.array([version] * rows.num_rows, pa.int64()),
+                    TIME: pa.array([at] * rows.num_rows, pa.timestamp("us", "UTC")),
+                }
+            )
+            values = fit(rows, pa.schema(list(schema)[:-3]))
+            parts.append(pa.table([*values.columns, *said.columns], schema=schema))
     return pa.concat_tables(parts)
 
 
-def _changed_files(commit: Commit) -> list[tuple[dict[str, Any], str | None]]:
-    """The files that hold a commit's changes, each with what happened to its rows; None where the rows say so."""
-    written = [(action["cdc"], None) for action in commit.actions if "cdc" in action]
+def _changed_rows(opened: DeltaTable, path: Path, commit: Commit) -> list[tuple[pa.Table, str | None]] | None:
+    """The rows of a commit's changes, with what happened to them, None where the rows say so; None for Spark's."""
+
+    def read(action: Mapping[str, Any]) -> pa.Table:
+        return read_file(opened, path / unquote(str(action["path"])), action.get("partitionValues") or {})
+
+    written = [action["cdc"] for action in commit.actions if "cdc" in action]
     if written:
-        return list(written)
-    came = [(action, "insert") for action in commit.data_actions("add")]
-    return [*((action, "delete") for action in commit.data_actions("remove")), *came]
+        return [(read(action), None) for action in written]
+    gone, came = (commit.data_actions(kind) for kind in ("remove", "add"))
+    before = _masks(path, commit.version - 1, gone)
+    after = _masks(path, commit.version, came)
+    if before is None or after is None:
+        return None
+    # A file that stays with other rows of it marked as deleted is taken out and put in.
+    again = {str(action["path"]) for action in gone} & {str(action["path"]) for action in came}
+    found: list[tuple[pa.Table, str | None]] = []
+    for action in came:
+        name = str(action["path"])
+        if name in again:
+            back, away = kept_and_gone(read(action), before.get(_file(name)), after.get(_file(name)))
+            found += [(away, "delete"), (back, "insert")]
+    found += [(masked(read(one), before.get(_file(one["path"]))), "delete") for one in gone if one["path"] not in again]
+    found += [(masked(read(one), after.get(_file(one["path"]))), "insert") for one in came if one["path"] not in again]
+    return found
 
 
-def _read_file(path: Path, table: str, action: Mapping[str, Any], partitioned_by: Sequence[str]) -> pa.Table:
-    """The rows of one file; the values by which it is partitioned stand in the log."""
-    try:
-        rows = pq.ParquetFile(
-            path / unquote(str(action["path"])), coerce_int96_timestamp_unit=_TIMES.coerce_int96_timestamp_unit
-        ).read()
-    except (OSError, pa.ArrowException) as error:
-        raise _gone(table, f"a file of changes, {action['path']},", error) from error
-    values = action.get("partitionValues") or {}
-    # A file from before the table was partitioned so has the column itself.
-    for name in set(partitioned_by) - set(rows.column_names):
-        value = values.get(name)
-        rows = rows.append_column(name, pa.array([value or None] * rows.num_rows, pa.string()))
-    return rows
+def _masks(path: Path, version: int, actions: Sequence[Mapping[str, Any]]) -> Masks | None:
+    """Which rows are there of the files of a version that actions name; None where that is not told."""
+    marked = {_file(str(action["path"])) for action in actions if action.get("deletionVector") is not None}
+    if not marked:
+        return {}
+    masks = read_masks(open_table(path, version))
+    return None if masks is None or not marked <= masks.keys() else {name: masks[name] for name in marked}
 
 
-def _column(rows: pa.Table, field: pa.Field, said: Mapping[str, Any]) -> Any:
-    if field.name in said:
-        return said[field.name]
-    if field.name not in rows.column_names:
-        # The file was written before the table had the column.
-        return pa.nulls(rows.num_rows, field.type)
-    column = rows[field.name]
-    if pa.types.is_string(column.type) and pa.types.is_timestamp(field.type):
-        # In the log a time is in UTC. delta-rs writes it without a zone, and Spark with one.
-        plain = pc.utf8_rtrim(column, characters="Z")
-        return plain.cast(pa.timestamp("us")).cast(field.type)
-    return column.cast(field.type)
+def _file(path: str) -> str:
+    """The name of a file without its folder: it is unique."""
+    return unquote(path).rpartition("/")[2]
 
 
 def net_changes(changes: pa.Table) -> pa.Table:

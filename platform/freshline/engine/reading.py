@@ -1,7 +1,7 @@
 """Reading tables from Python: rows of a version, changes, and both one after the other, as Arrow tables.
 
-Nothing here needs an engine or Spark. A consumer is a name under which somebody's position is kept beside the data, so
-that maintenance keeps what it has not read.
+Nothing here needs an engine, nor Spark but for a table whose log asks for what only Spark has. A consumer is a name
+under which somebody's position is kept beside the data, so that maintenance keeps what it has not read.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.freshness import parse_seconds
 from freshline.declare.names import TableName
 from freshline.declare.rules import nearest
+from freshline.declare.settings import Settings
 from freshline.engine.savepoints import Project, project_settings
 from freshline.errors import ConsumerError, ConsumerExpiredError, ReadError, RequestError, SavepointError
 from freshline.plan.read import DEFAULT_EXPIRY_DAYS, Consumer, Read, ReadMode, plan_read
@@ -58,7 +59,28 @@ class Portion:
 class _Table:
     name: TableName
     path: Path
-    warehouse: Warehouse
+    settings: Settings
+
+    @property
+    def warehouse(self) -> Warehouse:
+        return Warehouse(self.settings.warehouse)
+
+    def rows(self, version: int, columns: list[str] | None = None) -> pa.Table:
+        found = rows_at(self.path, str(self.name), version, columns)
+        if found is not None:
+            return found
+        # Spark is loaded for such tables alone.
+        from freshline.engine.spark_reading import rows_in_spark
+
+        return rows_in_spark(self.settings, self.path, str(self.name), version, columns)
+
+    def changes(self, after: int, to: int) -> pa.Table:
+        found = changes_at(self.path, str(self.name), after, to)
+        if found is not None:
+            return found
+        from freshline.engine.spark_reading import changes_in_spark
+
+        return changes_in_spark(self.settings, self.path, str(self.name), after, to)
 
 
 def read_rows(
@@ -70,7 +92,7 @@ def read_rows(
     """
     found = _find(table, project)
     version = _place(found, as_of)
-    return rows_at(found.path, str(found.name), version, columns)
+    return found.rows(version, columns)
 
 
 def read_changes(
@@ -88,7 +110,7 @@ def read_changes(
     plan = plan_read(ReadMode.INCREMENTAL_BETWEEN, history, version=start, to=end)
     assert plan.after is not None
     assert plan.to is not None
-    changes = changes_at(found.path, str(found.name), plan.after, plan.to)
+    changes = found.changes(plan.after, plan.to)
     return net_changes(changes) if net else changes
 
 
@@ -128,7 +150,7 @@ class TableReader:
         begin = self._begin
         # The place moves when the portion is there: a read that failed is tried again from the same one.
         if begin is not None and begin.rows is not None:
-            portion = Portion(rows_at(self._found.path, table, begin.rows), None, begin.rows)
+            portion = Portion(self._found.rows(begin.rows), None, begin.rows)
             self._begin = None if begin.after is None else Read(None, begin.after, begin.to, begin.then)
             self._read = begin.rows
             return portion
@@ -142,7 +164,7 @@ class TableReader:
         found = None
         if to > after:
             read_history(self._found.path, table).require_changes(after, to)
-            found = Portion(changes_at(self._found.path, table, after, to), after, to)
+            found = Portion(self._found.changes(after, to), after, to)
         self._begin = None
         if self._then is not None:
             self._then = max(to, self._then)
@@ -328,14 +350,14 @@ def _find(table: str, project: Project) -> _Table:
     graph, warehouse = standing.graph, Warehouse(settings.warehouse)
     if name in standing.left_out and exists(warehouse.path(name)):
         # What is stored stays readable, whatever is wrong with the declaration.
-        return _Table(name, warehouse.path(name), warehouse)
+        return _Table(name, warehouse.path(name), settings)
     standing.require([name])
     if name not in graph:
         raise RequestError(
             f"there is no table or source {name}.{nearest(str(name), [str(other) for other in graph.order])}"
         )
     spec = graph.spec(name)
-    return _Table(spec.name, warehouse.location(spec), warehouse)
+    return _Table(spec.name, warehouse.location(spec), settings)
 
 
 def _place(found: _Table, place: Place | None) -> int:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 
 from freshline.commit import delta_log
+from freshline.commit.data_files import is_plain, read_stored
 from freshline.declare.connector import RETRIED_IN
 from freshline.declare.graph import Graph
 from freshline.declare.names import RESERVED_COLUMN, TableName
@@ -123,7 +124,11 @@ def _read(path: Path, most: int, mask: Mask) -> Sample | None:
     condition = f" WHERE {_quoted(RETRIED_IN)} IS NULL" if RETRIED_IN in names else ""
     query = f"SELECT {columns} FROM sample{condition} LIMIT {most}"
     try:
-        rows = pa.table(QueryBuilder().register("sample", table).execute(query).read_all()).to_pylist()
+        # What delta-rs has no query for is read file by file.
+        read = None if is_plain(table) or condition else read_stored(table, path, shown, most)
+        rows = (
+            pa.table(QueryBuilder().register("sample", table).execute(query).read_all()) if read is None else read
+        ).to_pylist()
     except Exception as error:
         # What reading the files fails with has no class of its own in delta-rs.
         raise ReadError(f"no rows of it can be shown: {error}", where=str(path)) from error

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from freshline.attempt.quarantine import has_retried
 from freshline.attempt.runtime import Progress, Runtime
+from freshline.commit.data_files import read_column
 from freshline.commit.delta_log import (
     count_rows,
     exists,
@@ -471,7 +472,7 @@ class _Step:
         return self.runtime.epoch
 
     def _has_later(self, path: Path, seq: int) -> bool:
-        found = open_table(path).to_pyarrow_table(columns=[SEQ])[SEQ].to_pylist()
+        found = read_column(open_table(path), path, SEQ).to_pylist()
         return any(number is not None and number > seq for number in found)
 
     def _commit(self, path: Path, before: int, version: int, receipt: Receipt) -> None:

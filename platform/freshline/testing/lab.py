@@ -175,17 +175,23 @@ class Lab:
         watermark: str | None = None,
         change_feed: bool = True,
         options: Mapping[str, str] | None = None,
+        partitioned_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
     ) -> TableName:
         """Make an empty Delta table of these columns and declare it as a source that is read in place.
 
         `columns` is as in CREATE TABLE, `watermark` the column of WATERMARK FOR, `options` are further ones of WITH.
-        `lab.sql` writes to it by its name.
+        `partitioned_by` and `properties` are those of the table: `{"delta.enableDeletionVectors": "true"}`. `lab.sql`
+        writes to it by its name.
         """
         table = TableName.parse(name)
         path = self._folder.joinpath("sources", *table.parts)
+        of_table = {"delta.enableChangeDataFeed": str(change_feed).lower(), **(properties or {})}
+        pairs = ", ".join(f"{sql_literal(key)} = {sql_literal(value)}" for key, value in of_table.items())
+        parts = f"PARTITIONED BY ({', '.join(map(quoted, partitioned_by))}) " if partitioned_by else ""
         self._spark.sql(
-            f"CREATE TABLE {quoted(table.view)} ({columns}) USING delta LOCATION {sql_literal(str(path))} "
-            f"TBLPROPERTIES ('delta.enableChangeDataFeed' = '{str(change_feed).lower()}')"
+            f"CREATE TABLE {quoted(table.view)} ({columns}) USING delta {parts}LOCATION {sql_literal(str(path))} "
+            f"TBLPROPERTIES ({pairs})"
         )
         declared = columns if watermark is None else f"{columns}, WATERMARK FOR {watermark} AS {watermark}"
         given = {"connector": "delta", "path": str(path), **(options or {})}

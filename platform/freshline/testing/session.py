@@ -8,13 +8,11 @@ import tempfile
 import threading
 from pathlib import Path
 
-from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
 from freshline.declare.freshness import Freshness
 from freshline.declare.settings import Settings
-from freshline.engine.spark import build_session, stop_session
-from freshline.errors import EngineError
+from freshline.engine.own_session import own_session
 
 _LOCK = threading.Lock()
 # Of a few rows, planning and compiling cost more than running: these halve what a refresh of them takes.
@@ -24,11 +22,10 @@ SMALL_TABLES = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.databricks.delta.stats.skipping": "false",
     # Each test makes its own tables, of which Delta would keep the state in memory for an hour.
     "spark.databricks.delta.delta.log.cacheRetentionMinutes": "5",
 }
-DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+_root: Path | None = None
 
 
 def shared_session() -> SparkSession:
@@ -36,29 +33,13 @@ def shared_session() -> SparkSession:
 
     Raises EngineError for a session that knows nothing of Delta.
     """
+    global _root
     with _LOCK:
-        context = SparkContext._active_spark_context
-        if context is None:
-            return _new_session()
-        session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-        if DELTA not in str(session.conf.get("spark.sql.extensions", "")):
-            raise EngineError(
-                "the Spark session of this process was started without Delta. Let the Lab start one, or start yours "
-                f"with spark.sql.extensions = {DELTA} and Delta's catalog."
-            )
-        return session
-
-
-def _new_session() -> SparkSession:
-    root = Path(tempfile.mkdtemp(prefix="freshline-spark-"))
-    session = build_session(lab_settings(root), app_name="freshline.testing", quick_start=True)
-
-    def end() -> None:
-        stop_session(session)
-        shutil.rmtree(root, ignore_errors=True)
-
-    atexit.register(end)
-    return session
+        if _root is None:
+            _root = Path(tempfile.mkdtemp(prefix="freshline-spark-"))
+            # What is registered first runs last: the session has ended by then.
+            atexit.register(shutil.rmtree, _root, ignore_errors=True)
+    return own_session(lab_settings(_root), app_name="freshline.testing")
 
 
 def lab_settings(root: Path) -> Settings:
