@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from freshline.declare.column_types import normalise_type
 from freshline.declare.names import TableName
 from freshline.declare.spec import Column, SourceSpec
 from freshline.errors import DeclarationErrors
@@ -450,3 +451,68 @@ def test_a_source_with_very_many_columns_is_read_in_a_time_that_grows_with_their
     few, many = (min(seconds(count) for _ in range(3)) for count in (1_000, 8_000))
 
     assert many < 24 * few
+
+
+XML = "'connector' = 'files', 'format' = 'xml', 'row-tag' = 'r', 'path' = 'x'"
+AVRO = "'connector' = 'files', 'format' = 'avro', 'path' = 'x'"
+CSV = "'connector' = 'files', 'format' = 'csv', 'path' = 'x'"
+PARQUET = "'connector' = 'files', 'format' = 'parquet', 'path' = 'x'"
+OF_TOPIC = "'connector' = 'kafka', 'topic' = 't', 'bootstrap.servers' = 'localhost:1', 'format' = "
+DEBEZIUM = OF_TOPIC + "'debezium-json'"
+PROTOBUF = OF_TOPIC + "'protobuf', 'registry.url' = 'http://localhost:1'"
+POSTGRES = "'connector' = 'postgres', 'url' = '${env:URL}', 'table' = 'public.t', 'slot' = 's'"
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "said"),
+    [
+        (FILES, "MAP<INT, STRING>", "which records of json do not give: names in a record are texts"),
+        (FILES, "ARRAY<STRUCT<`MAP<STRING`: MAP<DATE, INT>>>", "the keys of this MAP are DATE"),
+        (XML, "MAP<INT, STRING>", "records of xml do not give"),
+        (AVRO, "STRUCT<a: MAP<BINARY, INT>>", "records of avro do not give"),
+        (DEBEZIUM, "MAP<BIGINT, STRING>", "records of debezium-json do not give"),
+        (PROTOBUF, "MAP<DOUBLE, STRING>", "the keys of a map are texts, whole numbers or booleans, and not DOUBLE"),
+        (CSV, "ARRAY<INT>", "a field has no values within. Declare STRING"),
+        (CSV, "STRUCT<a: INT>", "records of csv do not give"),
+        (CSV, "MAP<STRING, INT>", "records of csv do not give"),
+        (POSTGRES, "MAP<STRING, INT>", "no column of a database is read so"),
+        (POSTGRES, "ARRAY<ARRAY<INT>>", "no column of a database is read so"),
+    ],
+)
+def test_a_type_that_no_record_of_the_format_gives_is_refused_with_its_line(project, options, kind, said):
+    project.environ["URL"] = "postgresql://u@h/d"
+    key = "PRIMARY KEY (id)" if options in (DEBEZIUM, POSTGRES) else "other STRING"
+    declare(project, options, columns=f"id INT,\nm {kind},\n{key}")
+    rule, where, message = project.error()
+
+    assert (rule, where) == ("COLUMN_TYPE", "assets/s.sql:3")
+    assert message.startswith(f"column m is {normalise_type(kind)}, which")
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        (FILES, "MAP<STRING, STRUCT<a: ARRAY<INT>>>"),
+        (PARQUET, "MAP<INT, MAP<DATE, STRING>>"),
+        (PROTOBUF, "MAP<BIGINT, STRING>"),
+        (CSV, "DECIMAL(10,2)"),
+        (POSTGRES, "ARRAY<INT>"),
+    ],
+)
+def test_a_type_that_records_of_the_format_give_is_taken(project, options, kind):
+    project.environ["URL"] = "postgresql://u@h/d"
+    key = "PRIMARY KEY (id)" if options == POSTGRES else "other STRING"
+    declare(project, options, columns=f"id INT,\nm {kind},\n{key}")
+
+    assert spec(project).columns[1].type == normalise_type(kind)
+
+
+def test_the_key_of_a_record_has_types_of_its_own_format(project):
+    declare(
+        project,
+        OF_TOPIC + "'json', 'key.format' = 'json', 'key.columns' = 'm'",
+        columns="id INT,\nm STRUCT<a: MAP<INT, INT>>",
+    )
+
+    assert project.error()[:2] == ("COLUMN_TYPE", "assets/s.sql:3")

@@ -31,6 +31,7 @@ SIMPLE = {
 NAMES = (*SIMPLE, "DECIMAL", "ARRAY", "MAP", "STRUCT")
 
 _LEXEME = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>\w+)|(?P<mark>[<>(),:]))")
+_QUOTED = re.compile(r"`(?:[^`]|``)*`")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 # The digits of their greatest values.
@@ -78,6 +79,60 @@ def _digits(kind: str) -> tuple[int, int] | None:
         return _INTEGERS[kind], 0
     found = _DECIMAL.fullmatch(kind)
     return None if found is None else (int(found[1]) - int(found[2]), int(found[2]))
+
+
+def is_nested(kind: str) -> bool:
+    """Whether values of a type, in the spelling of declarations, have values within.
+
+    >>> is_nested("ARRAY<INT>"), is_nested("DECIMAL(10,2)")
+    (True, False)
+    """
+    return kind.startswith(("ARRAY<", "MAP<", "STRUCT<"))
+
+
+def map_keys(kind: str) -> list[str]:
+    """The types of the keys of every MAP in a type, in the spelling of declarations.
+
+    >>> map_keys("STRUCT<`a MAP<INT`: MAP<STRUCT<x: INT, y: INT>, ARRAY<MAP<DATE, INT>>>>")
+    ['STRUCT<x: INT, y: INT>', 'DATE']
+    """
+    text = _QUOTED.sub("name", kind)
+    found = []
+    for place in re.finditer(r"\bMAP<", text):
+        depth, end = 0, place.end()
+        while depth or text[end] != ",":
+            depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(text[end], 0)
+            end += 1
+        found.append(text[place.end() : end])
+    return found
+
+
+def refuses_keys(kind: str) -> str | None:
+    """Why a format whose records have names, such as JSON, gives no values of a type; None where it does.
+
+    >>> refuses_keys("MAP<STRING, INT>")
+    >>> refuses_keys("ARRAY<MAP<INT, STRING>>")
+    'names in a record are texts, and the keys of this MAP are INT. Declare MAP<STRING, ..>, and cast in a query'
+    """
+    other = next((key for key in map_keys(kind) if key != "STRING"), None)
+    if other is None:
+        return None
+    return (
+        f"names in a record are texts, and the keys of this MAP are {other}. "
+        "Declare MAP<STRING, ..>, and cast in a query"
+    )
+
+
+def refuses_of_database(kind: str) -> str | None:
+    """Why no column of a database gives values of a type; None where one does: its values are single, or in one list.
+
+    >>> refuses_of_database("ARRAY<INT>")
+    >>> refuses_of_database("MAP<STRING, INT>")
+    'no column of a database is read so. Declare STRING, and read the text in a query, as from_json does'
+    """
+    if not is_nested(kind) or (kind.startswith("ARRAY<") and not is_nested(kind.removeprefix("ARRAY<"))):
+        return None
+    return "no column of a database is read so. Declare STRING, and read the text in a query, as from_json does"
 
 
 # Readers of Parquet and of JSON go down as deep; none of them counts.

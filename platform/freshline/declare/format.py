@@ -88,6 +88,14 @@ class Format(Extension, ABC):
         return ()
 
     @classmethod
+    def refuses(cls, kind: str) -> str | None:
+        """Why no record of this format gives a value of a type, in the spelling of declarations; None where one does.
+
+        It is a clause, behind the column and its type, that says what to declare instead.
+        """
+        return None
+
+    @classmethod
     def metadata_with(cls, connector: type[Connector]) -> Mapping[str, Metadata]:
         """The `metadata` of records that a connector of this kind brings."""
         return cls.metadata

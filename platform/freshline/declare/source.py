@@ -159,8 +159,22 @@ def _check_record(
     with problems.of_extensions(options.at("format")):
         for sentence in record_format.find_problems(of_record):
             problems.add("OPTION_NEEDS", sentence, options.at("format"))
+        _check_types(clauses, record_format, [name for name, _ in of_record], problems)
     if record_format.is_change_feed:
         _check_change_feed(clauses, f"a source of {record_format.name}", "the database's table", problems)
+
+
+def _check_types(clauses: SourceClauses, of: type[Format], names: Sequence[str], problems: Problems) -> None:
+    """Records of a format must be able to give the types of these columns."""
+    for written in clauses.columns:
+        column = written.value
+        reason = of.refuses(column.type) if column.name in names else None
+        if reason is not None:
+            problems.add(
+                "COLUMN_TYPE",
+                f"column {column.name} is {column.type}, which records of {of.name} do not give: {reason}.",
+                Location(clauses.written_at.path, written.line),
+            )
 
 
 def _of_record(clauses: SourceClauses) -> list[tuple[str, str]]:
@@ -207,6 +221,7 @@ def _check_key(clauses: SourceClauses, key_format: type[Format], key_columns: Se
         of_keys = [each for each in _of_record(clauses) if each[0] in key_columns]
         for sentence in key_format.find_problems(of_keys):
             options.problems.add("OPTION_NEEDS", f"the key: {sentence}", options.at("key.format"))
+        _check_types(clauses, key_format, key_columns, options.problems)
 
 
 def _declared_key(key_format: type[Format], options: Options) -> Format:

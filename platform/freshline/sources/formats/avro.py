@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from freshline.declare.column_types import refuses_keys
 from freshline.declare.connector import Connector, Metadata
 from freshline.declare.format import Decoded, Format
 from freshline.declare.options import Kind, Option, Options
@@ -42,6 +43,10 @@ class Avro(Format):
     }
     has_text: ClassVar[bool] = False
     of_keys: ClassVar[bool] = True
+
+    @classmethod
+    def refuses(cls, kind: str) -> str | None:
+        return refuses_keys(kind)
 
     @classmethod
     def declare(cls, options: Options) -> Self:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from freshline.declare.column_types import is_nested
 from freshline.declare.format import Decoded, Format
 from freshline.declare.options import Kind, Option
 
@@ -34,6 +35,12 @@ class Csv(Format):
     }
     of_files: ClassVar[bool] = True
     lines: ClassVar[str] = "csv"
+
+    @classmethod
+    def refuses(cls, kind: str) -> str | None:
+        if not is_nested(kind):
+            return None
+        return "a field has no values within. Declare STRING, and read the text in a query, as from_json does"
 
     @property
     def meaning(self) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from freshline.declare.change import CHANGE_METADATA
+from freshline.declare.column_types import refuses_keys
 from freshline.declare.connector import Metadata
 from freshline.declare.format import Decoded, Format
 from freshline.declare.options import Kind, Option
@@ -78,6 +79,10 @@ class DebeziumJson(Format):
     metadata: ClassVar[Mapping[str, Metadata]] = CHANGE_METADATA
     is_change_feed: ClassVar[bool] = True
     takes_tombstones: ClassVar[bool] = True
+
+    @classmethod
+    def refuses(cls, kind: str) -> str | None:
+        return refuses_keys(kind)
 
     @property
     def meaning(self) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from freshline.declare.change import CHANGE_METADATA
+from freshline.declare.column_types import refuses_keys
 from freshline.declare.connector import Metadata
 from freshline.declare.format import Decoded, Format
 from freshline.declare.options import Option, Options
@@ -56,6 +57,10 @@ class DebeziumAvro(Format):
     is_change_feed: ClassVar[bool] = True
     takes_tombstones: ClassVar[bool] = True
     has_text: ClassVar[bool] = False
+
+    @classmethod
+    def refuses(cls, kind: str) -> str | None:
+        return refuses_keys(kind)
 
     @classmethod
     def declare(cls, options: Options) -> Self:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from freshline.declare.column_types import refuses_keys
 from freshline.declare.format import Decoded, Format
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ class Json(Format):
     }
     lines: ClassVar[str] = "json"
     of_keys: ClassVar[bool] = True
+
+    @classmethod
+    def refuses(cls, kind: str) -> str | None:
+        return refuses_keys(kind)
 
     @property
     def meaning(self) -> tuple[object, ...]:

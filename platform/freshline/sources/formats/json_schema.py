@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from freshline.declare.column_types import refuses_keys
 from freshline.declare.connector import Metadata
 from freshline.declare.format import Decoded, Format
 from freshline.sources.formats.registry import SCHEMA_METADATA
@@ -29,6 +30,10 @@ class JsonSchema(Format):
     has_text: ClassVar[bool] = False
     of_topics: ClassVar[bool] = True
     of_keys: ClassVar[bool] = True
+
+    @classmethod
+    def refuses(cls, kind: str) -> str | None:
+        return refuses_keys(kind)
 
     @property
     def has_bytes(self) -> bool:

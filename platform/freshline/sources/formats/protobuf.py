@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from freshline.declare.column_types import is_nested, map_keys
 from freshline.declare.connector import Metadata
 from freshline.declare.format import Decoded, Format
 from freshline.declare.options import Option, Options
@@ -37,6 +38,13 @@ class Protobuf(Format):
     has_text: ClassVar[bool] = False
     of_topics: ClassVar[bool] = True
     of_keys: ClassVar[bool] = True
+
+    @classmethod
+    def refuses(cls, kind: str) -> str | None:
+        other = next((key for key in map_keys(kind) if is_nested(key) or key in ("FLOAT", "DOUBLE", "BINARY")), None)
+        if other is None:
+            return None
+        return f"the keys of a map are texts, whole numbers or booleans, and not {other}. Declare such a key"
 
     @classmethod
     def declare(cls, options: Options) -> Self:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from freshline.declare.column_types import refuses_keys
 from freshline.declare.format import Decoded, Format
 from freshline.declare.options import Option, Options
 
@@ -31,6 +32,10 @@ class Xml(Format):
         "NOT_XML": "the element is no XML, or has a value that is not of its declared type",
     }
     of_files: ClassVar[bool] = True
+
+    @classmethod
+    def refuses(cls, kind: str) -> str | None:
+        return refuses_keys(kind)
 
     @classmethod
     def declare(cls, options: Options) -> Self:

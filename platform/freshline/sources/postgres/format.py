@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from freshline.declare.change import CHANGE_METADATA
+from freshline.declare.column_types import refuses_of_database
 from freshline.declare.connector import Metadata
 from freshline.declare.format import Decoded, Format
 
@@ -29,6 +30,10 @@ class PgOutput(Format):
     }
     metadata: ClassVar[Mapping[str, Metadata]] = CHANGE_METADATA
     is_change_feed: ClassVar[bool] = True
+
+    @classmethod
+    def refuses(cls, kind: str) -> str | None:
+        return refuses_of_database(kind)
 
     def decode(self, records: DataFrame, spec: SourceSpec, columns: Sequence[str]) -> Decoded:
         # Loads Spark.
