@@ -19,7 +19,10 @@ PUBLIC = {
         FreshlineProject FreshlineProjectComponent FreshlineResource FreshlineTable FreshlineTranslator SparkResource
         asset_key_for build_asset_selection build_assets build_checks build_definitions build_sensors
     """,
-    "freshline.testing": "ClaimsError Crash Lab LabClock LandingFolder System check_connector",
+    "freshline.testing": """
+        ClaimsError Crash Lab LabClock LandingFolder MergedTable Service System check_channel check_connector
+        check_format check_merge
+    """,
 }
 
 

@@ -32,6 +32,7 @@ from freshline.testing.connectors import (
     ids,
     receipt_of,
 )
+from freshline.testing.formats import FormatClaims
 from tests.asgi import ask_asgi
 from tests.databases import Shop
 from tests.delta_log import version_of
@@ -856,7 +857,7 @@ class TestFramedStreams(TestFramedTopics):
             yield AvroStream(lab, kinesis, registry) if request.param is AvroStream else FramedJsonStream(lab, kinesis)
 
 
-class TestPairs(FormatConformance):
+class TestPairs(FormatClaims):
     @pytest.fixture
     def system(self, installed, lab, tmp_path):
         return PairsInFiles(lab, tmp_path)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+import sys
+from types import ModuleType
 
 import pytest
 
-from freshline.testing import ClaimsError, LandingFolder, check_connector
+from freshline.testing import ClaimsError, LandingFolder, check_connector, check_format
 from freshline.testing.claims import ClaimError, claims_of, refused, require, require_that
 from freshline.testing.connectors import Conformance, LogConformance
+from freshline.testing.formats import FormatClaims
 from tests.lanes import long_but
 from tests.sources.stranger import PAGES, stranger
 
 ALL = list(claims_of(Conformance))
+ALL_OF_FORMATS = list(claims_of(FormatClaims))
 
 
 def of(*names):
@@ -84,11 +88,42 @@ def test_a_claim_to_be_left_out_has_to_be_one(spark):
         check_connector(LandingFolder, spark=spark, leave_out=["test_nothing"])
 
 
+def code_with(page, begin):
+    """The code of a page that begins so, as a module has it."""
+    text = (PAGES / page).read_text(encoding="utf-8")
+    (code,) = re.findall(rf"```python\n({re.escape(begin)}.*?)```", text, re.DOTALL)
+    found: dict[str, type] = {}
+    exec(compile(code, page, "exec"), found)
+    return found
+
+
+def test_the_check_on_the_page_is_one_of_its_format(spark, installed):
+    found = code_with("connectors.md", "from freshline.testing import LandingFolder, check_format")
+
+    check_format(found["PairsInFiles"], spark=spark, leave_out=ALL_OF_FORMATS[:-1])
+
+
+def test_the_check_on_the_page_is_one_of_its_channel(monkeypatch):
+    pager = ModuleType("pager")
+    code = """
+from freshline.errors import DeliveryError
+sent = []
+
+class Pager:
+    def __init__(self, options, resolve):
+        self.number, self.key, self.resolve = options["number"], options["key"], resolve
+
+    def deliver(self, message):
+        self.resolve(self.key)
+        sent.append(message.headline)
+"""
+    exec(compile(code, "pager.py", "exec"), vars(pager))
+    monkeypatch.setitem(sys.modules, "pager", pager)
+    code_with("testing.md", "from freshline.testing import Service")["test_the_pager_is_a_channel"]()
+
+
 @pytest.mark.parametrize("claims", long_but([ALL[:1]], [ALL[:1], ALL]), ids=["one", "all"])
 def test_the_check_on_the_page_is_one_of_its_connector(spark, installed, monkeypatch, claims):
-    page = (PAGES / "connectors.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(from freshline.testing import System.*?)```", page, re.DOTALL)
-    found: dict[str, type] = {}
-    exec(compile(code, "connectors.md", "exec"), found)
+    found = code_with("connectors.md", "from freshline.testing import System")
 
     check_connector(found["SpoolFile"], spark=spark, leave_out=of(*claims))

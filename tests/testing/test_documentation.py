@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "platform" / "docs" / "testing.md"
 
 
 def test_the_example_runs(spark):
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    example = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
 
     exec(compile(example, str(PAGE), "exec"), {})
 

@@ -24,7 +24,7 @@ from freshline.commit.delta_log import newest_epoch
 from freshline.commit.models import keep_model
 from freshline.commit.refresh_log import RefreshLog
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.extension import broken
+from freshline.declare.extension import given
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
@@ -188,9 +188,9 @@ class Runtime:
                 return reader
             if reader is not None:
                 _close(reader)
-            made: Reader[Any, Any] = spec.connection.open(spec, self)
-            if not isinstance(made, Reader):
-                raise broken(type(spec.connection), "open", f"gives {made!r}, which is no Reader", spec)
+            made: Reader[Any, Any] = given(
+                spec.connection.open(spec, self), Reader, type(spec.connection), "open", spec
+            )
             self._readers[spec.name] = made
             return made
 

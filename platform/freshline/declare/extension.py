@@ -31,7 +31,7 @@ _REFUSAL = "AnalysisException"
 _MOST_LOGGED = 1_000
 _logged: set[tuple[str, str]] = set()
 
-F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Extension:
@@ -98,6 +98,13 @@ def broken(kind: type[Any] | Callable[..., Any], method: str, sentence: str, *ab
     """The error for a class of another package that does not keep what its seam asks; `sentence` is what it does."""
     name = kind.__qualname__ + (f".{method}" if method else "")
     return ExtensionFailedError(package_of(kind), name, sentence, where=where_of(*about))
+
+
+def given(value: T, kind: type[Any], owner: type[Any], method: str, *about: Any) -> T:
+    """What a method gave, which has to be of this kind. Raises ExtensionFailedError."""
+    if not isinstance(value, kind):
+        raise broken(owner, method, f"gives {value!r}, which is no {kind.__name__}", *about)
+    return value
 
 
 def try_properties(value: object) -> None:

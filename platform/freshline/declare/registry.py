@@ -174,7 +174,7 @@ def load(found: Outside) -> Any:
     """The class that an entry point names. Raises ExtensionError with the reason where it cannot be had."""
     try:
         loaded = found.entry.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ExtensionError(
             f"'{found.name}' of {found.package} does not load: {found.entry.value}: {type(error).__name__}: {error}. "
             "Correct the package, or install another version of it."

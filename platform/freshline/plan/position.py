@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from freshline.declare.connector import Position
-from freshline.declare.extension import broken, is_own, where_of
+from freshline.declare.extension import broken, given, is_own, where_of
 from freshline.declare.registry import ExtensionError, find_connector
 from freshline.errors import ExtensionFailedError
 
@@ -96,7 +96,7 @@ def position_from_json(value: Mapping[str, Any]) -> Position:
     if of is None:
         return UnknownPosition.from_json(value)
     try:
-        return of.from_json(value)
+        return given(of.from_json(value), of, of, "from_json")
     except ExtensionFailedError as error:
         return replace(UnknownPosition.from_json(value), problem=error)
 
@@ -119,9 +119,10 @@ def require_lasting(before: Position | None, after: Position, connector: type[An
 
     Raises ExtensionFailedError: with such a receipt rows would be read again or left out.
     """
-    kind = type(after)
-    if is_own(kind):
+    if isinstance(after, Position) and is_own(type(after)):
         return
+    of = connector.position
+    kind = type(given(after, of, connector, "position", spec))
     value = after.as_json()
     try:
         written = json.loads(json.dumps(value))

@@ -37,6 +37,7 @@ from freshline.commit.write import (
     stored_schema,
     write_and_read_back,
 )
+from freshline.declare.extension import given
 from freshline.declare.spec import SourceSpec
 from freshline.errors import CancelledError, DefinitionChangedError, ExtensionFailedError, FreshlineError
 from freshline.plan.disk import history_seconds
@@ -54,7 +55,7 @@ from freshline.refresh.literal import quoted
 from freshline.run.batch import Batch, begin_batch, fenced, last_look, newest_batch, stand
 from freshline.run.looked import look_at, note_keys
 from freshline.sources.prepare import prepare_formats, undeclared_of
-from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Inspection, Portion, Reader
+from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Inspection, Portion, Reader, Records
 from freshline.sources.records import (
     ERROR,
     judge_records,
@@ -152,6 +153,7 @@ def refresh_log(
     reader = runtime.reader(spec)
     with runtime.stage("pin"):
         inspection = reader.inspect(position, Asked(cancellation, progress, wait=request.wait_for_settle))
+    given(inspection, Inspection, type(reader), "inspect", spec)
     read = _Read(inspection, receipt, position, newest_version(path), inspection.left, not inspection.is_new)
     failure: FreshlineError | None = None
     if inspection.is_new or read.version is None or lacks_columns(path, spec):
@@ -219,7 +221,7 @@ def _read_on(
 ) -> None:
     """Commit one portion after the other, as far as the inspection goes; `read` has what was committed."""
     while (portion := reader.cut(read.inspection, read.position)) is not None:
-        progress(portion.progress)
+        progress(given(portion, Portion, type(reader), "cut", spec).progress)
         begun = time.monotonic()
         if portion.at is None and read.receipt is not None:
             portion = replace(portion, at=read.receipt.data_timestamp)
@@ -396,7 +398,8 @@ def _explained(reader: Reader[Any, Any], error: Exception, portion: Portion) -> 
 
 
 def _undecoded(reader: Reader[Any, Any], spark: SparkSession, portion: Portion) -> list[DataFrame]:
-    return [group.rows for group in reader.read(spark, portion).groups if group.error is None]
+    records = given(reader.read(spark, portion), Records, type(reader), "read", reader)
+    return [group.rows for group in records.groups if group.error is None]
 
 
 def _commit_portion(
@@ -413,7 +416,7 @@ def _commit_portion(
         ingested = _commit_certain(runtime, batch, certain, cancellation)
         if ingested is not None:
             return ingested
-    records = reader.read(spark, portion)
+    records = given(reader.read(spark, portion), Records, type(reader), "read", reader)
     rows = judge_records(records.groups, spec)
     # Without a key no record needs to be compared with others, so that nothing has to be counted or kept beforehand.
     counted = records.counts is not None

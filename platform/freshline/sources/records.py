@@ -42,6 +42,7 @@ from freshline.declare.change import (
     Tombstones,
 )
 from freshline.declare.connector import RETRIED_IN
+from freshline.declare.extension import given
 from freshline.declare.format import PARSED, VALUE, Decoded
 from freshline.declare.spec import OnViolation, RecordKey, SourceSpec
 from freshline.plan.watermark import (
@@ -195,7 +196,7 @@ def _judged(group: Group, spec: SourceSpec) -> DataFrame:
         rows = _with_key(rows, spec, spec.key)
     of_values = spec.of_values()
     columns = group.columns or tuple(column.name for column in of_values.record_columns)
-    decoded = spec.format.decode(rows, of_values, columns)
+    decoded = given(spec.format.decode(rows, of_values, columns), Decoded, type(spec.format), "decode", spec)
     return _finished(decoded.rows, decoded.error, decoded, spec, group.kept)
 
 
@@ -444,6 +445,8 @@ def quarantined(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> D
             f"a value of column {column.name} cannot be stored as {column.type} without becoming another one"
         )
     message = F.element_at(F.create_map(*[F.lit(x) for pair in said.items() for x in pair]), F.col(ERROR))
+    # A format of another package may give a code that it does not declare.
+    message = F.coalesce(message, F.lit("the format gives this code, and has no sentence for it in `rejections`"))
     # The bytes of a file that cannot be read are the reason why.
     unreadable = F.col(ERROR) == "UNREADABLE"
     if spec.connection.has_lines:

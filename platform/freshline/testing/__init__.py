@@ -14,10 +14,26 @@ with Lab() as lab:
 ```
 """
 
+from freshline.testing.channels import Service, check_channel
 from freshline.testing.claims import ClaimsError
 from freshline.testing.clock import LabClock
 from freshline.testing.connectors import LandingFolder, System, check_connector
 from freshline.testing.crash import Crash
+from freshline.testing.formats import check_format
 from freshline.testing.lab import Lab
+from freshline.testing.merges import MergedTable, check_merge
 
-__all__ = ["ClaimsError", "Crash", "Lab", "LabClock", "LandingFolder", "System", "check_connector"]
+__all__ = [
+    "ClaimsError",
+    "Crash",
+    "Lab",
+    "LabClock",
+    "LandingFolder",
+    "MergedTable",
+    "Service",
+    "System",
+    "check_channel",
+    "check_connector",
+    "check_format",
+    "check_merge",
+]

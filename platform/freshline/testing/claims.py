@@ -103,7 +103,14 @@ def run_claims(
     spark: SparkSession | None = None,
     leave_out: Collection[str] = (),
 ) -> None:
-    """Try each claim in a Lab of its own. Raises ClaimsError once all were tried and some do not hold.
+    """Try each claim in a Lab of its own; raises as `try_claims`."""
+    try_claims(suite, title, lambda name: _try_in_lab(suite, name, make, spark), leave_out=leave_out)
+
+
+def try_claims(
+    suite: type[Any], title: str, try_claim: Callable[[str], None], *, leave_out: Collection[str] = ()
+) -> None:
+    """Try each claim of a class by its name. Raises ClaimsError once all were tried and some do not hold.
 
     Raises ValueError for a claim to be left out that is none.
     """
@@ -114,14 +121,14 @@ def run_claims(
     broken: dict[str, Exception] = {}
     for name in tried:
         try:
-            _try_claim(suite, name, make, spark)
+            try_claim(name)
         except Exception as error:  # noqa: BLE001 - an extension may raise anything, and each claim is tried
             broken[name] = error
     if broken:
         raise ClaimsError(title, broken, len(tried)) from ExceptionGroup("claims", list(broken.values()))
 
 
-def _try_claim(suite: type[Any], name: str, make: Callable[[Lab], Subject], spark: SparkSession | None) -> None:
+def _try_in_lab(suite: type[Any], name: str, make: Callable[[Lab], Subject], spark: SparkSession | None) -> None:
     claim = getattr(suite(), name)
     with Lab(spark) as lab, tempfile.TemporaryDirectory(prefix="freshline-claim-") as folder:
         system = make(lab)

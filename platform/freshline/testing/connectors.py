@@ -33,18 +33,20 @@ Row = Mapping[str, object]
 class System(ABC):
     """A system outside, of which one source `s` is declared.
 
-    `broken` is a record that is none, and `code` its code of quarantine. `rejects_bytes` says that bytes which are not
-    UTF-8 are a record of their own, and rejected. `may_be_null` are metadata that a record need not have. `replays`
-    says that what was read can be read again, else `lost` is the code of the error. `gone` is the code of the error
-    when the system is taken away, and `comes_back` says that `bring_back` can make it the same again. `secret` is an
-    option for a secret, which `options` have as `${env:SYSTEM_SECRET}`; the system can be read with what `held` makes
-    of SECRET.
+    `broken` is a record that is none, and `code` its code of quarantine. `odd` are others that may be anything.
+    `rejects_bytes` says that bytes which are not UTF-8 are a record of their own, and rejected. `may_be_null` are
+    metadata that a record need not have. `replays` says that what was read can be read again, else `lost` is the code
+    of the error. `has_tail` says that the source can be read beyond its position. `gone` is the code of the error when
+    the system is taken away, and `comes_back` says that `bring_back` can make it the same again. `secret` is an option
+    for a secret, which `options` have as `${env:SYSTEM_SECRET}`; the system can be read with what `held` makes of
+    SECRET.
     """
 
     connector: ClassVar[str]
     format: ClassVar[str] = "json"
     broken: ClassVar[bytes] = b'{"id": 1'
     code: ClassVar[str] = Json.rejection()
+    odd: ClassVar[tuple[bytes, ...]] = (b"{}", b"[1]", b"null", b"\x00", b'{"id": "one"}', b'{"id": 1e99}')
     rejects_bytes: ClassVar[bool] = True
     replays: ClassVar[bool] = True
     lost: ClassVar[str] = ""
