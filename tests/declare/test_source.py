@@ -89,6 +89,7 @@ def test_every_option_of_a_source_of_files(project):
         ("'format' = 'text'", "line STRING, f STRING METADATA FROM 'file'", Text()),
         ("'format' = 'text', 'whole-file' = 'true'", "line STRING", Text(whole_file=True)),
         ("'format' = 'csv', 'multi-line' = 'true'", "id INT", Csv(multi_line=True)),
+        ("'format' = 'csv', 'separator' = 'tab', 'escape' = '\\\\'", "id INT", Csv(separator="\t", escape="\\")),
     ],
 )
 def test_each_format_of_files_has_its_options(project, options, columns, expected):
@@ -292,6 +293,9 @@ def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
         ("'connector' = 'delta', 'path' = 'x', 'format' = 'json'", "OPTION_NEEDS", "needs connector = files or kafka"),
         ("'connector' = 'delta', 'path' = 'x', 'settle' = '1 second'", "OPTION_NEEDS", "needs connector = files"),
         ("'connector' = 'files', 'format' = 'csv', 'header' = 'yes', 'path' = 'x'", "OPTION_VALUE", "true or false"),
+        ("'connector' = 'files', 'format' = 'csv', 'path' = 'x', 'separator' = ';;'", "OPTION_VALUE", "'separator'"),
+        ("'connector' = 'files', 'format' = 'csv', 'path' = 'x', 'separator' = '\"'", "OPTION_VALUE", "'separator'"),
+        ("'connector' = 'files', 'format' = 'csv', 'path' = 'x', 'escape' = ','", "OPTION_VALUE", "nor the separator"),
     ],
 )
 def test_an_option_that_cannot_be_is_told(project, options, rule, said):

@@ -6,6 +6,7 @@ of it. Declaring loads nothing heavy; `decode` may load Spark.
 
 from __future__ import annotations
 
+import csv
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -143,6 +144,13 @@ class Format(Extension, ABC):
     def has_header(self) -> bool:
         """Whether the first line of a file names its columns."""
         return False
+
+    def names_in(self, line: str) -> tuple[str, ...] | None:
+        """The names in the first line of a file, where that names its columns; None for a line of another kind."""
+        try:
+            return tuple(name.strip() for name in next(csv.reader([line]), []))
+        except csv.Error:
+            return None
 
     def container(self, spec: SourceSpec) -> Any:
         """How files are read whose records are not lines, a `freshline.sources.formats.container.Container`.

@@ -78,7 +78,7 @@ REJECTIONS: dict[str, str] = {
     "NOT_UTF8": "the record is not valid UTF-8, or escapes half of a character",
     "TOO_LARGE": "the record is larger than max-record-bytes",
     "EMPTY_FILE": "the file is empty",
-    "HEADER_MISMATCH": "the first line of the file does not name the declared columns",
+    "HEADER_MISMATCH": "the first line of the file does not name each declared column once",
     "VALUE_CHANGED": "a value of this column would be another one in the declared type",
     "NULL_VALUE": "the record of the topic has no value (a tombstone)",
     "NOT_PROPERTIES": "the properties of the message cannot be read",

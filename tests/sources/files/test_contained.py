@@ -94,7 +94,7 @@ def test_a_link_a_file_that_is_gone_and_one_that_changed_are_not_read(tmp_path):
         read(file, container, [Piece(0, os.fsencode(file))])
 
 
-@pytest.mark.parametrize("container", [WholeFile(100), QuotedRecords(100, 9), Elements(WANTED, "row")])
+@pytest.mark.parametrize("container", [WholeFile(100), QuotedRecords(100), Elements(WANTED, "row")])
 def test_a_packed_file_of_no_byte_is_empty_in_every_format(tmp_path, container):
     for name, content in {
         "a.gz": gzip.compress(b"", mtime=0), "a.bz2": bz2.compress(b""),
@@ -134,7 +134,7 @@ class Failing(io.BufferedReader):
         (ParquetRows(WANTED), parquet_file(pa.table({"id": [1, 2, 3]}))),
         (OrcRows(WANTED), orc_file(pa.table({"id": [1, 2, 3]}))),
         (AvroRecords(WANTED), avro_file(avro_record(id="long"), [{"id": 1}])),
-        (QuotedRecords(100, 9), b"id\n1\n"),
+        (QuotedRecords(100), b"id\n1\n"),
         (Elements(WANTED, "row"), b"<a><row><id>1</id></row></a>"),
     ],
     ids=["parquet", "orc", "avro", "csv", "xml"],

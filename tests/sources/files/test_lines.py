@@ -201,25 +201,6 @@ def test_a_million_carriage_returns_before_a_line_feed_are_no_work(tmp_path):
     assert time.process_time() - begun < 5
 
 
-def test_fields_of_a_long_line_are_cut_as_they_are_written(tmp_path):
-    reading = replace(CSV, fields=3, columns=(0, 2))
-    file = tmp_path / "a.csv"
-    file.write_bytes(b'a,b,c\n"a,""x""",,\n,"",""\na,b\na,b,c,d\n"a"b,c,d\n"a,b,c\na"b,c,d\n')
-
-    _, rows = read(file, reading)
-
-    assert [(text, verdict) for _, text, verdict in sorted(rows)] == [
-        (b"a,c", None),
-        (b'"a,""x""",', None),
-        (b',""', None),
-        (b"a,b", "NOT_CSV"),
-        (b"a,b,c,d", "NOT_CSV"),
-        (b'"a"b,c,d', "NOT_CSV"),
-        (b'"a,b,c', "NOT_CSV"),
-        (b'a"b,d', None),
-    ]
-
-
 def test_where_every_line_is_a_record_empty_ones_are_too(tmp_path):
     file = tmp_path / "a.txt"
     file.write_bytes(b"\n a\r\n\n\n b")

@@ -189,7 +189,7 @@ def test_a_value_of_a_csv_is_stored_as_it_arrived_or_in_quarantine(lab):
         ("text", "#", "#"),
         ("flag", "true", True),
         ("tiny", "-128", -128),
-        ("whole", "007", 7),
+        ("whole", "-7", -7),
         ("number", "1e308", 1e308),
         ("number", "-Infinity", float("-inf")),
         ("money", "1.500", Decimal("1.50")),
@@ -200,6 +200,10 @@ def test_a_value_of_a_csv_is_stored_as_it_arrived_or_in_quarantine(lab):
     ]
     refused = [
         ("tiny", "200", "NOT_CSV"),
+        ("whole", "007", "NOT_CSV"),
+        ("whole", "+7", "NOT_CSV"),
+        ("flag", "1", "NOT_CSV"),
+        ("day", "2026-2-28", "VALUE_CHANGED(day)"),
         ("whole", "1.5", "NOT_CSV"),
         ("whole", "2147483648", "NOT_CSV"),
         ("single", "1e39", "VALUE_CHANGED(single)"),

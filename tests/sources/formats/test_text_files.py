@@ -47,7 +47,7 @@ def read(container, data, start=0, end=None, before=0):
 
 
 def records(data, most=1_000, **options):
-    rows = read(QuotedRecords(most, 100, **options), data)
+    rows = read(QuotedRecords(most, **options), data)
     return [(row["_freshline_line"], row["_freshline_verdict"] or row["value"]) for row in rows]
 
 
@@ -78,20 +78,22 @@ def test_a_record_that_is_too_large_is_cut_and_the_next_one_is_whole(large_block
     found = records(b"1\n" + large + b"\n2\n" + b"y" * 200_000 + b'\n3,"\n"\n', most=100_000)
 
     assert found == [(1, b"1"), (2, "TOO_LARGE"), (100_003, b"2"), (100_004, "TOO_LARGE"), (100_005, b'3,"\n"')]
-    rows = read(QuotedRecords(100_000, 100), large + b"\n")
+    rows = read(QuotedRecords(100_000), large + b"\n")
     assert rows[0]["value"] == large[:CUT_BYTES]
 
 
-def test_a_record_of_more_fields_than_the_parser_takes_is_rejected(block):
-    fits = b'"' + b",\n" * 200 + b'"' + b",x" * 99
-    found = records(fits + b"\n" + b"," * 100 + b"\nok\n", most=10_000)
+def test_a_quote_with_an_escape_before_it_ends_nothing(large_block):
+    data = b'a;"x\\"\ny\\\\";b\n"' + b'\\"\n' * 60_000 + b'\\\\"\nlast\n"1""\n2;3\n'
+    found = records(data, most=100_000, separator=";", escape="\\")
 
-    assert [verdict for _, verdict in found] == [fits, "NOT_CSV", b"ok"]
+    # A quote behind a closing one has no meaning, and the record is rejected later.
+    last = [(60_004, b"last"), (60_005, b'"1""'), (60_006, b"2;3")]
+    assert found == [(1, b'a;"x\\"\ny\\\\";b'), (3, "TOO_LARGE"), *last]
 
 
 def test_the_first_record_names_the_columns(block):
     data = b'"a\nb",c\n1,2\n'
-    container = QuotedRecords(1_000, 100)
+    container = QuotedRecords(1_000)
 
     assert container.inspect(io.BytesIO(data), 0, lambda: None).first == b'"a\nb",c'
     (batch,) = container.behind_header().read(io.BytesIO(data), 0, None, 0)
@@ -102,7 +104,7 @@ def test_parts_of_a_file_have_its_records_once(monkeypatch):
     monkeypatch.setattr(csv_files, "PART_BYTES", 40)
     monkeypatch.setattr(csv_files, "BLOCK_BYTES", 16)
     data = b"\xef\xbb\xbfhead\n" + b"".join(b'%d,"a\n\nb"\n' % n for n in range(50))
-    container = QuotedRecords(1_000, 100)
+    container = QuotedRecords(1_000)
     found = container.inspect(io.BytesIO(data), len(data), lambda: None)
     starts = [(0, 0), *found.breaks]
     ends = [*(place for place, _ in found.breaks), None]

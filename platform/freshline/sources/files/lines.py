@@ -14,7 +14,6 @@ import bz2
 import errno
 import gzip
 import os
-import re
 import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +39,6 @@ BLOCK_BYTES = 4 << 20
 CUT_BYTES = 64 << 10
 # A large file is read in pieces of about this size, in as many tasks.
 PIECE_BYTES = 32 << 20
-# The parser of CSV makes room for so many fields of a line, or for those of the header where it has more.
-MOST_FIELDS = 20_480
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # A byte order mark and a carriage return do not count in the size of a record.
 SLACK = 4
@@ -62,15 +59,13 @@ _PASSING = frozenset(
 ENDED = "freshline read less than it had found"
 # How texts begin that are not UTF-8, by whoever marks them.
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_FIELD = re.compile(rb'(?:^|,)("[^"]*(?:""[^"]*)*"(?=,|$)|[^",][^,]*|)')
 
 
 @dataclass(frozen=True)
 class Reading:
     """How the lines of a source are read. Links below `root` are not followed unless `follow_links` says so.
 
-    `skip` is the number of lines before the first record, `fields` how many a line of CSV may have. Where `columns` are
-    given it must have exactly so many, and only those at these places are kept.
+    `skip` is the number of lines before the first record.
     """
 
     format: str
@@ -78,8 +73,6 @@ class Reading:
     follow_links: bool
     root: bytes = b""
     skip: int = 0
-    fields: int = MOST_FIELDS
-    columns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -367,24 +360,9 @@ def _batches(part: _Lines | _Long, number: int, reading: Reading) -> Iterator[pa
     kept = part.filled(reading)
     if part.line < reading.skip:
         kept[: reading.skip - part.line] = False
-    lengths = part.lengths
-    longest = reading.most_bytes
-    if reading.format == "csv":
-        longest = 0 if reading.columns else min(longest, reading.fields)
-    for place in np.flatnonzero(kept & (lengths > longest)).tolist():
-        text, verdict = part.text(place), None
-        if len(text) > reading.most_bytes:
-            text, verdict = text[:CUT_BYTES], "TOO_LARGE"
-        elif reading.format == "csv":
-            fields = _fields(text, reading.fields)
-            if fields is None or (reading.columns and len(fields) != reading.fields):
-                text, verdict = text[:CUT_BYTES], "NOT_CSV"
-            elif reading.columns:
-                text = b",".join([fields[column] for column in reading.columns])
-            else:
-                continue
+    for place in np.flatnonzero(kept & (part.lengths > reading.most_bytes)).tolist():
         kept[place] = False
-        yield _batch([text], number, [part.line + place + 1], verdict)
+        yield _batch([part.text(place)[:CUT_BYTES]], number, [part.line + place + 1], "TOO_LARGE")
     records = np.arange(part.line + 1, part.line + part.count + 1, dtype=np.int64)
     values = part.in_arrow()
     if not bool(np.all(kept)):
@@ -397,23 +375,6 @@ def _batch(values: Any, number: int, records: Any, verdict: str | None) -> pa.Re
     verdicts = pa.nulls(count, pa.string()) if verdict is None else pa.array([verdict] * count, pa.string())
     columns = [pa.array(values, pa.binary()), pa.array(np.full(count, number, np.int32)), pa.array(records), verdicts]
     return pa.RecordBatch.from_arrays(columns, schema=LINES_SCHEMA)
-
-
-def _fields(line: bytes, most: int) -> list[bytes] | None:
-    """The fields of a long line of CSV as they are written, None where there are more than `most` or quotes are loose.
-
-    The parser breaks off at more, and fails the batch.
-    """
-    if b'"' not in line:
-        return line.split(b",") if line.count(b",") < most else None
-    found: list[bytes] = []
-    end = -1
-    for match in _FIELD.finditer(line):
-        if match.start() != max(end, 0) or len(found) == most:
-            return None
-        found.append(match.group(1))
-        end = match.end()
-    return found if end == len(line) else None
 
 
 # -- from bytes to lines

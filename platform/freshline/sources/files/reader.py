@@ -6,10 +6,10 @@ each are counted again before they are committed.
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from freshline.declare.format import VALUE
+from freshline.declare.format import VALUE, Format
 from freshline.declare.spec import SourceSpec
 from freshline.errors import FileChangedError, FilesMisreadError, FreshlineError, SourceError, UndeclaredFieldsError
 from freshline.plan.receipt import Receipt
@@ -55,7 +55,6 @@ from freshline.sources.files.read_files import ReadFiles
 from freshline.sources.files.side_table import flush_names
 from freshline.sources.formats import container as container_module
 from freshline.sources.formats.container import Container
-from freshline.sources.formats.decode import MOST_FIELDS
 from freshline.sources.reader import (
     LINE,
     MOST_UNDECLARED,
@@ -77,8 +76,6 @@ BATCH_FILES = 10_000
 SMALL_BYTES = 4 << 20
 # A task of Spark's reads at least this much.
 LEAST_TASK_BYTES = 1 << 20
-# Of files with more fields in a line than this only the declared ones reach the parser.
-WIDE = 1_000
 CHANGED = "the file changed while it was read."
 
 
@@ -221,17 +218,12 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
             groups.append(_without_lines(spark, without))
         for header, files in self._by_header(portion).items():
             skip = 1 if header is not None and self._has_header else 0
-            reading = replace(self._reading, skip=skip, fields=max(MOST_FIELDS, len(header or ())))
+            reading = replace(self._reading, skip=skip)
             if self._container is not None:
                 container = self._container.behind_header() if skip else self._container
                 rows = _contained(spark, self._folder, files, container, reading)
                 groups.append(Group(rows, header or (), None if header is not None else "HEADER_MISMATCH"))
                 continue
-            if skip and header is not None and len(header) > WIDE:
-                # To set its parser up Spark compares each column with each other one.
-                places = self._places(header)
-                reading = replace(reading, fields=len(header), columns=places)
-                header = tuple(header[place] for place in places)
             rows = _lines(spark, self._folder, files, reading)
             groups.append(Group(rows, header or (), None if header is not None else "HEADER_MISMATCH"))
         return Records(tuple(groups), self._counts(portion))
@@ -321,15 +313,9 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         found: dict[tuple[str, ...] | None, list[Inspected]] = {}
         for file in portion.inspected:
             if file.error is None:
-                header = _header(file.first, declared) if self._has_header else declared
+                header = _header(self.spec.format, file.first, declared) if self._has_header else declared
                 found.setdefault(header, []).append(file)
         return found
-
-    def _places(self, header: tuple[str, ...]) -> tuple[int, ...]:
-        """The places of the declared columns, two at least: a line of one that is empty would be no line."""
-        declared = {column.name.lower() for column in self.spec.record_columns}
-        found = tuple(place for place, name in enumerate(header) if name.lower() in declared)
-        return found if len(found) > 1 else (*found, 0 if found != (0,) else 1)
 
 
 def check_read(counts: Mapping[str, int], found: Mapping[str, int], root: Path, files: Sequence[Inspected]) -> None:
@@ -500,19 +486,18 @@ def _in_tasks(
     return of_tasks
 
 
-def _header(first: bytes | None, declared: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The column names in the first line, None where they do not hold every declared column."""
-    if first is None:
+def _header(kind: Format | None, first: bytes | None, declared: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The column names in the first line, None where they do not hold each declared column once.
+
+    Others may be blank, or there several times, as programs for tables of figures write them.
+    """
+    if kind is None or first is None:
         return None
     try:
-        text = first.decode()
+        names = kind.names_in(first.decode())
     except UnicodeDecodeError:
         return None
-    try:
-        names = tuple(name.strip() for name in next(csv.reader([text]), []))
-    except csv.Error:
-        return None  # a line of another kind: too long a field, or line ends of its own
-    folded = [name.lower() for name in names]
-    if len(set(folded)) != len(folded) or any(name.lower() not in folded for name in declared):
+    if names is None:
         return None
-    return names
+    count = Counter(name.lower() for name in names)
+    return names if all(count[name.lower()] == 1 for name in declared) else None

@@ -11,21 +11,18 @@ from typing import Any, BinaryIO, ClassVar, Self
 
 import pyarrow as pa
 
+from freshline.sources.formats import csv_fields as fields_module
 from freshline.sources.formats import fit as fit_module
 from freshline.sources.formats import text_files as text_module
 from freshline.sources.formats.container import PART_BYTES, Container, Contents, NoContainer
+from freshline.sources.formats.csv_fields import Dialect
 from freshline.sources.formats.fit import CUT_BYTES, LINE, PLACE, TOO_LARGE, VALUE, VERDICT
 from freshline.sources.formats.text_files import BLOCK_BYTES, BYTE_ORDER_MARK, ROWS
 
-NOT_CSV = "NOT_CSV"
 # A batch of records has about so many bytes.
 _BATCH_BYTES = 1 << 20
 # A carriage return and a byte order mark do not count in the size of a record.
 _SLACK = 4
-_FIELD = rb'(?:"(?:[^"]++|"")*+"[^,\n]*+|(?!")[^,\n]*+)'
-_RECORD = re.compile(rb"%b(?:,%b)*+\n" % (_FIELD, _FIELD))
-_LAST_RECORD = re.compile(rb"%b(?:,%b)*+(?:\n|\Z)" % (_FIELD, _FIELD))
-_FIELDS = re.compile(_FIELD)
 
 
 @dataclass(frozen=True)
@@ -46,11 +43,12 @@ class _Record:
 class QuotedRecords(Container):
     """The records of a file; a place is an offset between two of them. `skip` says that the first names the columns.
 
-    A record has at most `most_bytes` and `most_fields`.
+    A record has at most `most_bytes`. `separator` and `escape` are those of `freshline.sources.formats.csv_fields`.
     """
 
     most_bytes: int
-    most_fields: int
+    separator: str = ","
+    escape: str | None = None
     skip: bool = False
 
     is_unpacked: ClassVar[bool] = True
@@ -62,7 +60,7 @@ class QuotedRecords(Container):
 
     @property
     def modules(self) -> tuple[ModuleType, ...]:
-        return (fit_module, text_module, sys.modules[__name__])
+        return (fit_module, text_module, fields_module, sys.modules[__name__])
 
     def behind_header(self) -> Self:
         return replace(self, skip=True)
@@ -91,9 +89,6 @@ class QuotedRecords(Container):
             if (self.skip and record.line == 0) or not record.text:
                 continue
             text, verdict = record.text, TOO_LARGE if record.is_large else None
-            if verdict is None and text.count(b",") >= self.most_fields and self._has_more_fields(text):
-                # The parser breaks off at more, and fails the batch.
-                text, verdict = text[:CUT_BYTES], NOT_CSV
             texts.append(text)
             lines.append(record.line + 1)
             verdicts.append(verdict)
@@ -104,14 +99,15 @@ class QuotedRecords(Container):
         if texts:
             yield _batch(texts, lines, verdicts)
 
-    def _has_more_fields(self, text: bytes) -> bool:
-        at = 0
-        for _ in range(self.most_fields):
-            field = _FIELDS.match(text, at)
-            if field is None or field.end() == len(text):
-                return False
-            at = field.end() + 1
-        return True
+    def _patterns(self) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+        """A record that ends with its line, and one that may end with the file.
+
+        What stands behind a closing quote has no meaning, and ends no record.
+        """
+        sign, quoted = re.escape(self.separator), Dialect(self.separator, self.escape).quoted
+        field = rf'(?:{quoted}[^{sign}\n]*+|(?!")[^{sign}\n]*+)'
+        record = f"{field}(?:{sign}{field})*+"
+        return re.compile(rf"{record}\n".encode()), re.compile(rf"{record}(?:\n|\Z)".encode())
 
     def _records(self, file: Any, left: int | None, line: int, check: Callable[[], None]) -> Iterator[_Record]:
         """All records, blank ones too, of the next `left` bytes; what is in memory is a block and a record.
@@ -119,6 +115,7 @@ class QuotedRecords(Container):
         Raises NoContainer where a quote is open at the end: nobody knows where that record should have ended.
         """
         rest, place, is_first = b"", 0, line == 0
+        within, last = self._patterns()
         while True:
             block = file.read(BLOCK_BYTES if left is None else min(BLOCK_BYTES, left))
             left = None if left is None else left - len(block)
@@ -127,7 +124,7 @@ class QuotedRecords(Container):
             if is_first and data.startswith(BYTE_ORDER_MARK):
                 at, place = len(BYTE_ORDER_MARK), place + len(BYTE_ORDER_MARK)
             is_first = False
-            pattern = _RECORD if block else _LAST_RECORD
+            pattern = within if block else last
             while at < len(data) and (found := pattern.match(data, at)):
                 record = self._record(found[0], line, place + found.end() - at)
                 yield record
@@ -139,7 +136,7 @@ class QuotedRecords(Container):
                 return
             if len(rest) > self.most_bytes + _SLACK:
                 beginning = rest[:CUT_BYTES]
-                ended = _Ending(rest)
+                ended = _Ending(rest, self.separator, self.escape)
                 while ended.rest is None:
                     block = file.read(BLOCK_BYTES if left is None else min(BLOCK_BYTES, left))
                     left = None if left is None else left - len(block)
@@ -166,38 +163,47 @@ class _Ending:
     `rest` is what stands behind it, None until it ends. `length` are its bytes and `lines` its line breaks so far.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, separator: str, escape: str | None) -> None:
         self.rest: bytes | None = None
         self.length = self.lines = 0
+        self._separator, self._escape = ord(separator), None if escape is None else ord(escape)
         self._state = "begin"
         self.go_on(data)
 
     @property
     def is_open(self) -> bool:
-        return self._state == "quoted"
+        return self._state in ("quoted", "escaped")
 
     def go_on(self, data: bytes) -> None:
         at = 0
         while at < len(data):
+            if self._state == "escaped":
+                self._state, at = "quoted", at + 1
+                continue
             if self._state == "quoted":
-                quote = data.find(b'"', at)
-                at = len(data) if quote < 0 else quote + 1
-                self._state = "quoted" if quote < 0 else "closed"
+                at = self._next(data, at, 0x22, self._escape)
+                if at < len(data):
+                    self._state, at = ("closed" if data[at] == 0x22 else "escaped"), at + 1
                 continue
             byte = data[at]
-            if byte == 0x22 and self._state in ("begin", "closed"):
+            # A doubled quote opens the text again, where none has an escape.
+            if byte == 0x22 and (self._state == "begin" or (self._state == "closed" and self._escape is None)):
                 self._state, at = "quoted", at + 1
-            elif byte == 0x2C:
+            elif byte == self._separator:
                 self._state, at = "begin", at + 1
             elif byte == 0x0A:
                 self.length, self.lines = self.length + at + 1, self.lines + data.count(b"\n", 0, at + 1)
                 self.rest = data[at + 1 :]
                 return
             else:
-                # To the next byte that means something.
-                ends = [place for place in (data.find(b",", at), data.find(b"\n", at)) if place >= 0]
-                self._state, at = "plain", min(ends, default=len(data))
+                self._state, at = "plain", self._next(data, at, self._separator, 0x0A)
         self.length, self.lines = self.length + len(data), self.lines + data.count(b"\n")
+
+    @staticmethod
+    def _next(data: bytes, at: int, *signs: int | None) -> int:
+        """Where the next of some bytes is, or the end."""
+        found = (data.find(sign, at) for sign in signs if sign is not None)
+        return min((place for place in found if place >= 0), default=len(data))
 
 
 def _batch(texts: list[bytes], lines: list[int], verdicts: list[str | None]) -> pa.RecordBatch:

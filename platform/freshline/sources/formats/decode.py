@@ -16,6 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from freshline.declare.format import PARSED, VALUE, Decoded
 from freshline.declare.spec import SourceSpec
 from freshline.refresh.kept_columns import kept
+from freshline.sources.formats.csv_fields import Dialect
 from freshline.sources.formats.exact import Record, has_half_character, is_whole, read_as
 from freshline.sources.formats.framing import FRAME_BYTES
 from freshline.sources.formats.registry import SCHEMA_ID
@@ -25,11 +26,10 @@ from freshline.sources.records import record_schema
 BROKEN = "_freshline_broken"
 FRAMED = "_freshline_framed"
 CORRUPT = "_freshline_corrupt"
+FIELDS = "_freshline_fields"
 BYTE_ORDER_MARK = "\ufeff"
 # What Spark's JSON takes beyond JSON.
 STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-# The parser of CSV makes room for so many fields of a line, or for those of the header where it has more.
-MOST_FIELDS = 20_480
 
 
 def decode_json(records: DataFrame, spec: SourceSpec, text: str = VALUE, code: str = "NOT_JSON") -> Decoded:
@@ -89,28 +89,35 @@ def decode_text(records: DataFrame, spec: SourceSpec) -> Decoded:
     return Decoded(records.withColumn(PARSED, F.struct(text.alias(column.name))), F.lit(None).cast("string"))
 
 
-def decode_csv(records: DataFrame, spec: SourceSpec, header: Sequence[str], null_value: str | None) -> Decoded:
-    """Each record as one line of fields, which `header` names."""
-    written = Record(csv=True)
-    types = {field.name.lower(): read_as(field.dataType, written) for field in record_schema(spec).fields}
-    fields = [StructField(f"v{number}", types.get(name.lower(), StringType())) for number, name in enumerate(header)]
-    schema = StructType([*fields, StructField("c", StringType())])
-    # Quotes are doubled inside quotes (RFC 4180); Spark's own default is a backslash.
-    options = {
-        "mode": "PERMISSIVE",
-        "columnNameOfCorruptRecord": "c",
-        "escape": '"',
-        "maxColumns": str(max(MOST_FIELDS, len(header))),
-    }
-    if null_value is not None:
-        options["nullValue"] = null_value
-    ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
-    parsed = records.withColumn(PARSED, F.from_csv(VALUE, ddl, options))
+def decode_csv(
+    records: DataFrame, spec: SourceSpec, header: Sequence[str], dialect: Dialect, null_value: str | None
+) -> Decoded:
+    """Each record as one line of fields, which `header` names.
+
+    Spark's own parser takes a quote that is none for a part of the value, and an empty text for NULL.
+    """
+    # Most records have no quote, and are cut without a pattern for one.
+    has_quote = F.contains(VALUE, F.lit('"'))
+    marked = F.concat(F.lit(dialect.separator), F.col(VALUE))
+    cut = F.regexp_extract_all(marked, F.lit(dialect.behind_separator), F.lit(1))
+    fields = F.when(has_quote, cut).otherwise(F.split(VALUE, dialect.between, -1))
+    is_whole_record = ~has_quote | marked.rlike(dialect.record)
+    broken = ~F.coalesce(is_whole_record & (F.size(fields) == len(header)), F.lit(False))
+    parsed = records.withColumns({FIELDS: fields, BROKEN: F.when(broken, F.lit("NOT_CSV"))})
     place = {name.lower(): number for number, name in enumerate(header)}
-    values = F.struct(*[F.col(f"{PARSED}.v{place[c.name.lower()]}").alias(c.name) for c in spec.record_columns])
-    # A quoted value that the line does not end goes on in the next one: neither is a record.
-    quotes = F.length(VALUE) - F.length(F.replace(VALUE, F.lit('"')))
-    open_quote = (quotes % 2 == 1) & F.col(VALUE).rlike('(^|,)"')
-    broken = F.col(f"{PARSED}.c").isNotNull() | F.col(PARSED).isNull() | open_quote
-    marked = parsed.withColumn(BROKEN, F.when(broken, F.lit("NOT_CSV"))).withColumn(PARSED, values)
-    return Decoded(marked, F.col(BROKEN), written)
+    values = [
+        _field(F.get(FIELDS, F.lit(place[c.name.lower()])), dialect, null_value).alias(c.name)
+        for c in spec.record_columns
+    ]
+    return Decoded(parsed.withColumn(PARSED, F.struct(*values)), F.col(BROKEN), Record(csv=True))
+
+
+def _field(written: Column, dialect: Dialect, null_value: str | None) -> Column:
+    """The text of a field; NULL of one that is empty without quotes, and of the text that stands for it."""
+    inner = F.substring(written, 2, F.length(written) - 2)
+    if dialect.escaped is None:
+        text = F.replace(inner, F.lit('""'), F.lit('"'))
+    else:
+        text = F.regexp_replace(inner, F.lit(dialect.escaped), F.lit("$1"))
+    value = F.when(F.startswith(written, F.lit('"')), text).when(written != "", written)
+    return value if null_value is None else F.nullif(value, F.lit(null_value))

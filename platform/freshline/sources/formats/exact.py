@@ -19,12 +19,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     ByteType,
     DataType,
     DateType,
     DecimalType,
     DoubleType,
     FloatType,
+    IntegerType,
+    LongType,
     MapType,
     ShortType,
     StringType,
@@ -45,6 +48,11 @@ LOCAL_TIME_TEXT = rf"^ *{_DAY}(?:[T ]{_CLOCK})? *\z"
 _EXPONENT = r"^(-?)([0-9]{1,80})(?:\.([0-9]{1,80}))?[eE]([+-]?[0-9]{1,2})\z"
 NUMBER_TEXT = r"^-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\z"
 _CSV_NUMBER = r"^ *[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)? *\z"
+# A whole number as JSON has it, and nothing beside it: a code such as 007 is another text than its number.
+_CSV_WHOLE = r"^-?(?:0|[1-9][0-9]*)\z"
+_CSV_FLAG = r"^(?i:true|false)\z"
+# In CSV days have all of their digits, as in ISO 8601.
+_CSV_DATE, _CSV_TIME, _CSV_LOCAL = (text.replace("{1,2}", "{2}") for text in (DATE_TEXT, TIME_TEXT, LOCAL_TIME_TEXT))
 _CSV_NO_NUMBER = r"^(?:NaN|[+-]?Inf|[+-]?Infinity)\z"
 # Spark's parser of a text of JSON hands on a number with a point or an exponent, where a STRING is asked for, by way of
 # a DOUBLE. That is the same number up to 15 digits and within a DOUBLE's range. Others are looked for where a value of
@@ -80,14 +88,12 @@ def read_as(kind: DataType, record: Record) -> DataType:
             return ArrayType(read_as(kind.elementType, record))
         case MapType():
             return MapType(kind.keyType, read_as(kind.valueType, record))
-        case DecimalType() | DateType() | TimestampType() | TimestampNTZType():
+        case _ if record.csv:
             return StringType()
-        case BinaryType() if not record.csv:
-            return StringType()
-        case DoubleType() | FloatType() if record.csv:
+        case DecimalType() | DateType() | TimestampType() | TimestampNTZType() | BinaryType():
             return StringType()
         # Spark's parser of JSON takes 200 for -56.
-        case ByteType() if not record.csv:
+        case ByteType():
             return ShortType()
         case _:
             return kind
@@ -149,6 +155,8 @@ def is_changed(value: Column, kind: DataType, record: Record) -> Column:
             return F.lit(False)
         case DoubleType() | FloatType() if record.csv:
             return value.rlike(_CSV_NUMBER)
+        case _ if record.csv:
+            return F.lit(False)
         case BinaryType():
             return F.try_to_binary(value, F.lit("base64")).isNotNull()
         case _:
@@ -201,34 +209,57 @@ def has_half_character(text: Column) -> Column:
 def _stored_single(value: Column, kind: DataType, record: Record, name: str | None) -> Column:
     """`stored` for what has no values within."""
     match kind:
+        case DateType() | TimestampType() | TimestampNTZType():
+            return _time(value, kind, record)
+        case _ if record.csv:
+            return _stored_of_csv(value, kind)
         case StringType() if record.raw is not None:
             return _written(value, F.col(record.raw), name)
         case DecimalType():
             text = value if record.raw is None else _written(value, F.col(record.raw), name)
             return _decimal(text, kind)
-        case DateType():
-            return F.when(value.rlike(DATE_TEXT), value.try_cast(kind))
-        case TimestampType():
-            # A time zone may carry a time into a year that Python does not have, from the first and the last it has.
-            time = F.when(value.rlike(TIME_TEXT), value.try_cast(kind))
-            first, last = (F.lit(text).cast(kind) for text in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"))
-            # Of all other years the text is looked at and read once.
-            usual = (value >= "0002") & (value < "9999") & value.rlike(TIME_TEXT)
-            return F.when(usual, value.try_cast(kind)).when(time.between(first, last), time)
-        case TimestampNTZType():
-            return F.when(value.rlike(LOCAL_TIME_TEXT), value.try_cast(kind))
-        case BinaryType() if not record.csv:
+        case BinaryType():
             found = F.try_to_binary(value, F.lit("base64"))
             return F.when(F.base64(found) == value, found)
-        case DoubleType() | FloatType() if record.csv:
-            number = F.when(value.rlike(_CSV_NUMBER), F.trim(value).try_cast(kind))
-            return F.when(value.rlike(_CSV_NO_NUMBER), value.try_cast(kind)).when(F.abs(number) < float("inf"), number)
         case DoubleType() | FloatType():
             return F.when(F.abs(value) < float("inf"), value)
-        case ByteType() if not record.csv:
+        case ByteType():
             return value.try_cast(kind)
         case _:
             return value
+
+
+def _stored_of_csv(value: Column, kind: DataType) -> Column:
+    """`stored` for a text of CSV that is no time."""
+    match kind:
+        case DecimalType():
+            return _decimal(value, kind)
+        case DoubleType() | FloatType():
+            number = F.when(value.rlike(_CSV_NUMBER), F.trim(value).try_cast(kind))
+            return F.when(value.rlike(_CSV_NO_NUMBER), value.try_cast(kind)).when(F.abs(number) < float("inf"), number)
+        case ByteType() | ShortType() | IntegerType() | LongType():
+            return F.when(value.rlike(_CSV_WHOLE), value.try_cast(kind))
+        case BooleanType():
+            return F.when(value.rlike(_CSV_FLAG), value.try_cast(kind))
+        case BinaryType():
+            return value.cast(kind)
+        case _:
+            return value
+
+
+def _time(value: Column, kind: DataType, record: Record) -> Column:
+    """`stored` for a text of a day or a time."""
+    if isinstance(kind, DateType):
+        return F.when(value.rlike(_CSV_DATE if record.csv else DATE_TEXT), value.try_cast(kind))
+    if isinstance(kind, TimestampNTZType):
+        return F.when(value.rlike(_CSV_LOCAL if record.csv else LOCAL_TIME_TEXT), value.try_cast(kind))
+    form = _CSV_TIME if record.csv else TIME_TEXT
+    # A time zone may carry a time into a year that Python does not have, from the first and the last it has.
+    time = F.when(value.rlike(form), value.try_cast(kind))
+    first, last = (F.lit(text).cast(kind) for text in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"))
+    # Of all other years the text is looked at and read once.
+    usual = (value >= "0002") & (value < "9999") & value.rlike(form)
+    return F.when(usual, value.try_cast(kind)).when(time.between(first, last), time)
 
 
 def _converts(kind: DataType, record: Record) -> bool:
