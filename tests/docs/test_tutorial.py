@@ -18,6 +18,11 @@ import pytest
 TUTORIAL = Path(__file__).parents[2] / "platform" / "docs" / "tutorial.md"
 SECTION = re.compile(r"^## (.+?)$(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHOWN = re.compile(r"^```sh\n((?:(?!^```).)*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Another run takes another time, is at another time of day, and by another user.
+VARIES = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\b\d+(\.\d+)? (s|ms|min|h)\b|\bby [\w-]+")
+# The blocks whose output depends on how far the engine is by itself, or that print none.
+UNSHOWN = {"freshline up --detach\nfreshline status\n", "freshline status\n", "freshline down\n"}
 CHECKS = """query ($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
   assetChecksOrError { ... on AssetChecks { checks { name executionForLatestMaterialization {
     evaluation { success description } } } } } } } }"""
@@ -67,6 +72,33 @@ def test_every_block_of_commands_is_typed_by_the_long_test() -> None:
     ]  # fmt: skip
     assert all(found.values())
     assert "freshline" in "".join(block for blocks in found.values() for block in blocks)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of an output without what is another at each time, and without the width of its columns."""
+    lines = (" ".join(VARIES.sub("VARIES", line).split()) for line in text.split("\n"))
+    return [line for line in lines if line]
+
+
+def missing(shown: str, said: str) -> list[str]:
+    """The lines of the page that the commands did not print, in the order of the page."""
+    said_lines = iter(lines_of(said))
+    return [line for line in lines_of(shown) if not any(line == each for each in said_lines)]
+
+
+def test_the_output_of_commands_is_shown_below_them() -> None:
+    text = TUTORIAL.read_text(encoding="utf-8")
+    shown = {commands for commands, _ in SHOWN.findall(text)}
+
+    assert set(BLOCK.findall(text)) - shown == UNSHOWN
+
+
+def test_a_line_that_a_command_did_not_print_is_found() -> None:
+    said = "customer  total\nada       30.00\ntook 3.1 s at 2026-11-27 08:00:00\n"
+
+    assert missing("customer total\nada  30.00\ntook 12 s at 2026-12-01 09:00:00\n", said) == []
+    assert missing("ada 31.00\n", said) == ["ada 31.00"]
+    assert missing("ada 30.00\ncustomer total\n", said) == ["customer total"]
 
 
 def ask(url: str, query: str, **variables: Any) -> Any:
@@ -122,6 +154,7 @@ def address(shell: Shell) -> str:
 def test_the_tutorial_can_be_typed(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     said: dict[str, list[str]] = {}
+    shown = dict(SHOWN.findall(TUTORIAL.read_text(encoding="utf-8")))
     try:
         for title, blocks in sections().items():
             if title == "The end":
@@ -131,10 +164,12 @@ def test_the_tutorial_can_be_typed(tmp_path: Path) -> None:
                 if title == "A backfill" and number == 1:
                     backfill_as_in_the_ui(address(shell))
                 said[title].append(shell.type(block))
+                if block in shown:
+                    assert missing(shown[block], said[title][-1]) == [], f"{block}\n{said[title][-1]}"
             if title == "A project":
                 # Other tests may have the port.
-                with (shell.folder / "pyproject.toml").open("a") as file:
-                    file.write("dagster-port = 0\n")
+                file = shell.folder / "pyproject.toml"
+                file.write_text(file.read_text().replace("[tool.freshline]\n", "[tool.freshline]\ndagster-port = 0\n"))
             if title == "An alert":
                 # The last block has resumed it; what the UI showed before is in its history, the check passes again.
                 assert "spend" in said[title][1]
