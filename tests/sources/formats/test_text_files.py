@@ -9,6 +9,7 @@ import random
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 from freshline.sources.formats import csv_files, text_files, xml_files
 from freshline.sources.formats.container import NoContainer
@@ -89,6 +90,18 @@ def test_a_quote_with_an_escape_before_it_ends_nothing(large_block):
     # A quote behind a closing one has no meaning, and the record is rejected later.
     last = [(60_004, b"last"), (60_005, b'"1""'), (60_006, b"2;3")]
     assert found == [(1, b'a;"x\\"\ny\\\\";b'), (3, "TOO_LARGE"), *last]
+
+
+def test_the_code_itself_is_sent_to_tasks():
+    """A machine of a cluster has nothing but pyarrow."""
+    container = QuotedRecords(1_000, ";", "\\")
+    for module in container.modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        assert b"_Ending" in cloudpickle.dumps(container)
+    finally:
+        for module in container.modules:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def test_the_first_record_names_the_columns(block):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,10 @@ class Dialect:
     def split(self, text: str) -> list[str] | None:
         """The fields of a record as they are written; None where it is no record."""
         marked = self.separator + text
-        if self._record.match(marked) is None:
+        # Python spells the end in another way. It keeps what it compiled, and this is sent to tasks as it is.
+        if re.match(self.record.replace(r"\z", r"\Z"), marked) is None:
             return None
-        return [found[1] for found in self._behind_separator.finditer(marked)]
+        return [found[1] for found in re.finditer(self.behind_separator, marked)]
 
     def value(self, field: str) -> str:
         """The text of a field.
@@ -80,14 +80,6 @@ class Dialect:
             return field
         inner = field[1:-1]
         return inner.replace('""', '"') if self.escaped is None else re.sub(self.escaped, r"\1", inner)
-
-    @cached_property
-    def _record(self) -> re.Pattern[str]:
-        return re.compile(self.record.replace(r"\z", r"\Z"))
-
-    @cached_property
-    def _behind_separator(self) -> re.Pattern[str]:
-        return re.compile(self.behind_separator)
 
 
 def _literal(sign: str) -> str:
