@@ -66,9 +66,9 @@ def test_random_graphs_converge():
 
 @pytest.mark.slow
 def test_random_graphs_converge_although_engines_are_killed():
-    counts = graphs_converge(None, 10, 500, kills=0.3)
+    counts = graphs_converge(None, 10, 500, kills=0.4)
 
-    assert counts.crashes > 5, counts
+    assert counts.crashes >= 3, counts
 
 
 @pytest.mark.slow
@@ -88,9 +88,9 @@ def test_many_random_graphs_converge():
 
 @pytest.mark.long
 def test_many_random_graphs_converge_although_engines_are_killed():
-    counts = graphs_converge(None, KILLED, first_seed(8), kills=0.3)
+    counts = graphs_converge(None, KILLED, first_seed(8), kills=0.4)
 
-    assert counts.crashes > KILLED // 2, counts
+    assert counts.crashes >= KILLED // 4, counts
 
 
 @pytest.mark.long

@@ -276,6 +276,13 @@ class Restart:
 
 
 @dataclass(frozen=True)
+class Declare:
+    """A table is declared now, and not before everything else."""
+
+    table: str
+
+
+@dataclass(frozen=True)
 class Redeclare:
     """A table has another declaration: one column more, or, with `full`, other rows."""
 
@@ -308,6 +315,7 @@ Event = (
     | Save
     | Restore
     | Restart
+    | Declare
     | Redeclare
     | Settle
 )
@@ -321,6 +329,11 @@ class Case:
     sources: tuple[Source, ...]
     tables: tuple[Table, ...]
     events: tuple[Event, ...]
+
+    @property
+    def later(self) -> frozenset[str]:
+        """The tables that an event declares."""
+        return frozenset(event.table for event in self.events if isinstance(event, Declare))
 
     def only(self, names: Iterable[str]) -> Case:
         """The case with these tables and all that they read, and without the sources and events of others."""
@@ -342,8 +355,10 @@ class Case:
         yield from (source.script() for source in self.sources)
         if any(MODEL in table.query for table in self.tables):
             yield f"lab.model({MODEL!r}, linear_model([2.0], 1.0, element='DOUBLE'))"
-        yield from (f"lab.declare({table.declaration!r})" for table in self.tables)
-        yield from (event.script() for event in self.events)
+        declared = {table.name: f"lab.declare({table.declaration!r})" for table in self.tables}
+        yield from (text for name, text in declared.items() if name not in self.later)
+        for event in self.events:
+            yield declared[event.table] if isinstance(event, Declare) else event.script()
 
 
 def of_event(event: Event) -> str:
@@ -351,7 +366,7 @@ def of_event(event: Event) -> str:
     match event:
         case Change(source=name) | Refresh(table=name) | Partition(table=name) | Crash(table=name):
             return name
-        case Suspend(table=name) | Resume(table=name) | Override(table=name):
+        case Suspend(table=name) | Resume(table=name) | Override(table=name) | Declare(table=name):
             return name
         case Redeclare(table=table):
             return table.name

@@ -17,6 +17,7 @@ from tests.scenarios.graphs.case import (
     Case,
     Change,
     Crash,
+    Declare,
     Event,
     Override,
     Partition,
@@ -70,17 +71,38 @@ class Known:
     freshness: int = 0
 
 
-def draw(seed: int, *, kills: float = 0.0, few: bool = False, plain: bool = False) -> Case:
+def draw(
+    seed: int,
+    *,
+    kills: float = 0.0,
+    few: bool = False,
+    plain: bool = False,
+    restored: bool = False,
+    parted: bool = False,
+) -> Case:
     """The case of a seed.
 
     `kills` is the share of refreshes that end at a failpoint. With `few`, it has the fewest tables and events, for
-    computations that are dear; with `plain` nothing that only Spark computes, such as logs, lookups and models.
+    computations that are dear; with `plain` nothing that only Spark computes, such as logs, lookups and models. With
+    `restored`, a savepoint of its first third is restored in the last one, and single tables are refreshed after it.
+    With `parted`, more tables have partitions, which people name.
     """
     random = Random(seed)
     sources = _sources(random, plain)
-    tables = _Graph(random, sources, plain).tables(random.randint(5, 6 if few else 12))
-    life = _Life(random, sources, tables, kills)
-    return Case(seed, sources, tuple(tables), tuple(life.events(random.randint(2, 3) if few else random.randint(3, 6))))
+    tables = _Graph(random, sources, plain, 0.6 if parted else 0.15).tables(random.randint(5, 6 if few else 12))
+    life = _Life(random, sources, tables, kills, 4 if parted else 1)
+    events = life.events(random.randint(2, 3) if few else random.randint(3, 6))
+    if random.random() < 0.2:
+        # Tables that come later may be the first that meet others again. Each is declared before those that read it.
+        place = random.randrange(len(sources), len(events))
+        later = [Declare(table.name) for table in tables[-random.randint(1, 3) :]]
+        events[place:place] = later
+    if restored:
+        third = len(events) // 3
+        alone = [Refresh(table.name, upstreams=False) for table in random.sample(tables, len(tables) // 2)]
+        restored_here: list[Event] = [Restore("third"), *alone]
+        events = [*events[:third], Save("third"), *events[third:-third], *restored_here, *events[-third:]]
+    return Case(seed, sources, tuple(tables), tuple(events))
 
 
 def _sources(random: Random, plain: bool) -> tuple[Source, ...]:
@@ -94,6 +116,7 @@ class _Graph:
     random: Random
     sources: Sequence[Source]
     plain: bool = False
+    parted: float = 0.15
     known: list[Known] = field(default_factory=list)
 
     def tables(self, count: int) -> list[Table]:
@@ -277,7 +300,7 @@ class _Graph:
             return table
         if table.unique and random.random() < 0.4:
             table = replace(table, primary_key=(table.unique,))
-        if random.random() < 0.15 and table.kind != "row":
+        if random.random() < self.parted and table.kind != "row":
             table = replace(table, partitioned=True)
         if two and random.random() < 0.12:
             table = replace(table, options=(("non-driving", table.reads[1]),))
@@ -301,11 +324,14 @@ class _Graph:
 class _Life:
     """The events. What the sources hold is followed, so that changes find rows."""
 
-    def __init__(self, random: Random, sources: Sequence[Source], tables: Sequence[Table], kills: float) -> None:
+    def __init__(
+        self, random: Random, sources: Sequence[Source], tables: Sequence[Table], kills: float, named: int
+    ) -> None:
         self.random = random
         self.sources = sources
         self.tables = list(tables)
         self.kills = kills
+        self.named = named
         self.rows: dict[str, dict[int, Row]] = {source.name: {} for source in sources}
         self.landed = dict.fromkeys(self.rows, 0)
         self.saved: list[str] = []
@@ -404,7 +430,7 @@ class _Life:
                 continue
             what = random.choices(
                 ("refresh", "tick", "one", "full", "partition", "suspend", "override", "save", "restart", "redeclare"),
-                (4, 5, 4, 1, 1, 1, 0.6, 0.8, 0.7, 0.5),
+                (4, 5, 4, 1, self.named, 1, 0.6, 0.8, 0.7, 0.5),
             )[0]
             found += self._action(what)
             if random.random() < 0.3:
@@ -422,8 +448,7 @@ class _Life:
             case "full":
                 return [Refresh(table.name, upstreams=random.random() < 0.5, full=True)]
             case "partition":
-                parted = [each for each in self.tables if each.partitioned]
-                return [Partition(random.choice(parted).name, random.choice("abc"))] if parted else [Tick()]
+                return self._partition()
             case "suspend":
                 return self._suspend(table)
             case "override":
@@ -438,6 +463,18 @@ class _Life:
             case "redeclare":
                 return self._redeclare(table)
         return [Refresh(table.name)]
+
+    def _partition(self) -> list[Event]:
+        """A partition is named, and a table that reads it is refreshed next."""
+        parted = [each for each in self.tables if each.partitioned]
+        if not parted:
+            return [Tick()]
+        name = self.random.choice(parted).name
+        readers = [each.name for each in self.tables if name in each.reads]
+        return [
+            Partition(name, self.random.choice("abc")),
+            *([Refresh(self.random.choice(readers), upstreams=False)] if readers else []),
+        ]
 
     def _suspend(self, table: Table) -> list[Event]:
         if self.suspended and self.random.random() < 0.6:

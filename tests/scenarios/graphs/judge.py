@@ -46,6 +46,7 @@ from tests.scenarios.graphs.case import (
     Case,
     Change,
     Crash,
+    Declare,
     Event,
     Override,
     Partition,
@@ -59,6 +60,7 @@ from tests.scenarios.graphs.case import (
     Suspend,
     Table,
     Tick,
+    of_event,
 )
 
 # Of so many pairs of states of its sources at most a table is searched for.
@@ -155,6 +157,8 @@ class Play:
         self.case = case
         self.counts = counts
         self.tables: dict[str, Table] = {table.name: table for table in case.tables}
+        # Those that are not declared yet.
+        self.later = set(case.later)
         self.logs = frozenset(source.name for source in case.sources if source.log)
         # The states of each source, each with the time from when on it was there.
         self.states: dict[str, list[tuple[datetime, tuple[tuple[Any, ...], ...]]]] = {}
@@ -213,16 +217,20 @@ class Play:
             self.states[source.name] = [(BEGINNING, ())]
         if any(MODEL in table.query for table in self.case.tables):
             self.lab.model(MODEL, linear_model([2.0], 1.0, element="DOUBLE"))
-        for table in self.case.tables:
+        declared = [table for table in self.case.tables if table.name not in self.later]
+        for table in declared:
             self._write(table.name, table.declaration)
         # The whole project is read for each declaration, so only the last one is made by the Lab.
-        self.lab.declare(self.case.tables[-1].declaration)
+        for table in declared[-1:]:
+            self.lab.declare(table.declaration)
 
     def _write(self, name: str, declaration: str) -> None:
         (self.lab.settings.declarations / f"{name}.sql").write_text(declaration, encoding="utf-8")
 
     def one(self, event: Event) -> None:
         """Let one event happen, and look at what there is. Raises Wrong."""
+        if of_event(event) in self.later and not isinstance(event, Declare):
+            return
         match event:
             case Change():
                 self._change(event)
@@ -249,6 +257,9 @@ class Play:
                 self._restore(name, point)
             case Restart(lose=lose):
                 self._restart(lose)
+            case Declare(table=name):
+                self.later.discard(name)
+                self.lab.declare(self.tables[name].declaration)
             case Redeclare(table=table, full=full):
                 self._redeclare(table, full)
             case Settle():
@@ -464,10 +475,12 @@ class Play:
         self._look()
         newest = {name: len(states) - 1 for name, states in self.states.items()}
         for table in self.tables.values():
-            if not table.unjudged:
+            if not (table.unjudged or table.name in self.later):
                 self._require(table.name, self._stored(table.name), self._defined(table.name, newest))
         self._require_no_lag()
         for table in self.tables.values() if self.verifies else ():
+            if table.name in self.later:
+                continue
             if table.unjudged or self.chance.random() < VERIFIED:
                 found = self.lab.verify(table.name)
                 self.counts.verified += 1
@@ -500,7 +513,7 @@ class Play:
 
     def _look(self) -> None:
         """Look at the data timestamps, and whether each table has what its own says."""
-        for name in self.tables:
+        for name in self.tables.keys() - self.later:
             self._look_at_receipts(name)
         for status in self._statuses():
             name, stamp = str(status.table), status.data_timestamp
