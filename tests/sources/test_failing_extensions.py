@@ -9,7 +9,9 @@ import pytest
 from freshline.declare import extension
 from freshline.errors import ExtensionFailedError, RequestError
 from freshline.run import query
+from freshline.testing.claims import ClaimError
 from freshline.testing.connectors import SECRET
+from freshline.testing.formats import FormatClaims
 from tests.merges.test_stranger import ENTRIES as MERGES
 from tests.sources.stranger import ENTRIES, MODULES, code_of_page, on_the_path, write_package
 from tests.sources.test_conformance import PairsInFiles, SpoolFile
@@ -199,6 +201,30 @@ def test_a_format_that_fails_is_named_in_the_engine_and_in_its_tasks(lab, tmp_pa
             outcome = lab.refresh("s")
         assert (outcome.state, outcome.error.code) == ("FAILED", "EXTENSION_FAILED"), outcome.error
         assert outcome.error.message.startswith(f"{method} of {PACKAGE} {said}")
+
+
+def test_a_code_that_a_format_does_not_declare_is_in_quarantine_with_a_sentence(lab, tmp_path):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    pairs = code_of_page()["pairs"].replace('F.lit("NOT_PAIRS")', 'F.lit("NOT_DECLARED")')
+    (folder / "pairs.py").write_text(pairs, encoding="utf-8")
+    write_package(folder, "freshline-spool", ENTRIES)
+    with on_the_path(folder, MODULES):
+        system = PairsInFiles(lab, tmp_path)
+        system.declare()
+        system.send({"id": 1, "a": "x"}, system.broken)
+        outcome = lab.refresh("s")
+        with pytest.raises(
+            ClaimError, match=r"codes in quarantine that are not in `rejections`: found \['NOT_DECLARED'\]"
+        ):
+            FormatClaims().test_every_code_of_quarantine_is_one_that_it_declares(lab, system)
+
+    assert (outcome.error, outcome.rows_out, outcome.rejected) == (None, 1, 1)
+    (rejected,) = lab.quarantine("s")[:1]
+    assert (rejected["error"], rejected["message"]) == (
+        "NOT_DECLARED",
+        "the format gives this code, and has no sentence for it in `rejections`",
+    )
 
 
 # -- merges
