@@ -67,7 +67,7 @@ def test_each_table_has_its_own_mistakes(declare):
     standing = open_standing(
         declare(
             a=SOURCE.format("a"),
-            b="CREATE MATERIALIZED TABLE b WITH ('no' = '1', 'merge' = 'none') AS SELECT id FROM a;",
+            b="CREATE MATERIALIZED TABLE b WITH ('no' = '1', 'incremental' = 'never') AS SELECT id FROM a;",
             sales__c="CREATE MATERIALIZED TABLE sales.c AS SELECT nothing FROM a;",
             d="CREATE MATERIALIZED TABLE d AS SELECT id FROM nowhere;",
             e=TABLE.format("other", "a"),
