@@ -33,8 +33,8 @@ BIN = .venv/bin
 SETUP = .venv/.freshline-setup
 TOOL = .uv-tool
 # The names of Python to look for, the best first. The upper bound is the one of pyproject.toml.
-PYTHONS = python3.11 python3.12 python3 python
-IS_SERVED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
+PYTHONS = python3.11 python3.12 python3.13 python3 python
+IS_SERVED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info[:2] < (3, 11))
 
 .PHONY: setup demo test test-fast test-long security bill lint types example chaos load night bench docs
@@ -65,7 +65,7 @@ $(SETUP): uv.lock pyproject.toml platform/freshline/engine/jars_lock.json Makefi
 	    fi; \
 	fi; \
 	if [ -n "$$python" ]; then UV_PYTHON_DOWNLOADS=never; export UV_PYTHON_DOWNLOADS; \
-	else echo "$$newer is newer than what Spark is pinned for: uv fetches Python 3.12 beside it"; python=3.12; fi; \
+	else echo "$$newer is newer than what Spark is pinned for: uv fetches Python 3.13 beside it"; python=3.13; fi; \
 	"$$uv" sync --frozen --quiet --python "$$python"; \
 	$(BIN)/python -m freshline.engine.java >/dev/null 2>&1 || { \
 	    echo "no Java 17 or newer here: taking the one of the extra 'java'"; \

@@ -50,7 +50,7 @@ from freshline.plan.models import SHOWN
 from freshline.plan.project import open_project
 from freshline.report.table_text import padded
 
-PYTHONS = ((3, 11), (3, 12))
+PYTHONS = ((3, 11), (3, 12), (3, 13))
 PACKAGES = ("pyspark", "delta-spark", "dagster", "dagster-webserver", "deltalake")
 LEAST_FREE_BYTES = 1_000_000_000
 
@@ -123,7 +123,7 @@ def examine(
 def _python() -> Check:
     found = ".".join(str(part) for part in sys.version_info[:3])
     ok = sys.version_info[:2] in PYTHONS
-    return Check("python", ok, found if ok else f"{found} cannot be used. Install Python 3.11 or 3.12.")
+    return Check("python", ok, found if ok else f"{found} cannot be used. Install Python 3.11, 3.12 or 3.13.")
 
 
 def _packages() -> Check:

@@ -13,7 +13,7 @@ PYPROJECT = """\
 [project]
 name = "{name}"
 version = "0.1.0"
-requires-python = ">=3.11,<3.13"
+requires-python = ">=3.11,<3.14"
 dependencies = ["freshline"]
 
 [tool.freshline]
