@@ -142,7 +142,7 @@ def read_file(table: DeltaTable, file: Path, partition: Mapping[str, Any]) -> pa
     physical: dict[str, str] = {}
     if _mode(table) != "none":
         kind = json.loads(table.schema().to_json())
-        physical = {field["name"]: _name(field) for field in kind["fields"]}
+        physical = {field["name"]: physical_name(field) for field in kind["fields"]}
         rows = _with_own_names(rows, kind["fields"])
     # A file from before the table was partitioned so has the column itself.
     for name in set(table.metadata().partition_columns) - set(rows.column_names):
@@ -153,13 +153,14 @@ def read_file(table: DeltaTable, file: Path, partition: Mapping[str, Any]) -> pa
     return rows
 
 
-def _name(field: Mapping[str, Any]) -> str:
+def physical_name(field: Mapping[str, Any]) -> str:
+    """The name that a field of Delta's JSON has in files, which stays when it is renamed."""
     return str(field["metadata"].get(_PHYSICAL, field["name"]))
 
 
 def _with_own_names(rows: pa.Table, fields: Sequence[Mapping[str, Any]]) -> pa.Table:
     """The columns of a file under the table's names. One that was dropped may have had the name of another one."""
-    own = {_name(field): field for field in fields}
+    own = {physical_name(field): field for field in fields}
     there = [name for name in rows.column_names if name in own]
     found = {own[name]["name"]: _renamed(rows[name].combine_chunks(), own[name]["type"]) for name in there}
     if CHANGE_TYPE in rows.column_names:
@@ -174,8 +175,8 @@ def _renamed(values: pa.Array, kind: Any) -> pa.Array:
     missing = values.is_null()
     if kind["type"] == "struct":
         stored = {field.name: number for number, field in enumerate(values.type.fields)}
-        there = [field for field in kind["fields"] if _name(field) in stored]
-        parts = [_renamed(values.field(stored[_name(field)]), field["type"]) for field in there]
+        there = [field for field in kind["fields"] if physical_name(field) in stored]
+        parts = [_renamed(values.field(stored[physical_name(field)]), field["type"]) for field in there]
         fields = [pa.field(field["name"], part.type) for field, part in zip(there, parts, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=fields, mask=missing)
     if kind["type"] == "array":

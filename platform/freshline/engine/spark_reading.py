@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
+from freshline.commit.data_files import physical_name
 from freshline.commit.delta_log import open_table, read_commit
 from freshline.commit.reading import CHANGE, TIME, VERSION, changes_schema, own_columns
 from freshline.declare.settings import Settings
@@ -18,6 +25,7 @@ from freshline.engine.own_session import own_session
 from freshline.errors import ReadError
 from freshline.refresh.literal import quoted
 
+LOG = logging.getLogger(__name__)
 _APP = "freshline.read"
 
 
@@ -32,8 +40,9 @@ def rows_in_spark(
     if missing:
         raise ReadError(f"version {version} has no column {missing[0]!r}.", where=table)
     schema = pa.schema([whole.field(name) for name in names])
-    rows = _at(own_session(settings, app_name=_APP), path, version)
-    return _collect(rows.select(*[F.col(quoted(name)) for name in names]), schema, table)
+    session = own_session(settings, app_name=_APP)
+    with _refusals(table):
+        return _collect(_at(session, path, version).select(*[F.col(quoted(name)) for name in names]), schema)
 
 
 def changes_in_spark(settings: Settings, path: Path, table: str, after: int, to: int) -> pa.Table:
@@ -41,38 +50,96 @@ def changes_in_spark(settings: Settings, path: Path, table: str, after: int, to:
 
     Where Delta has not recorded them, they are the rows that one version has and the one before it has not.
     """
-    opened = open_table(path, to)
-    schema = changes_schema(opened)
     session = own_session(settings, app_name=_APP)
-    names = own_columns(opened)
-    columns = [F.col(quoted(name)) for name in names]
-    versions = range(after, to + 1)
-    if all(_has_feed(path, version) for version in versions):
-        feed = (
-            session.read.format("delta")
-            .option("readChangeFeed", "true")
-            .option("startingVersion", after + 1)
-            .option("endingVersion", to)
-            .load(str(path))
-        )
-        return _collect(feed.select(*columns, CHANGE, VERSION, TIME).orderBy(VERSION), schema, table)
+    with _refusals(table):
+        return _changes(session, path, table, after, to)
+
+
+def _changes(session: SparkSession, path: Path, table: str, after: int, to: int) -> pa.Table:
+    newest = open_table(path, to)
+    schema = changes_schema(newest)
     parts = [schema.empty_table()]
-    for version in versions[1:]:
-        commit = read_commit(path, version)
-        if commit is not None and not commit.changes_data:
-            continue
-        new = _at(session, path, version)
-        old = _at(session, path, version - 1)
-        at = 0 if commit is None else int(commit.info.get("timestamp", 0))
-        for gone, rows in ((True, _without(old, new, names)), (False, _without(new, old, names))):
-            said = rows.select(
-                *columns,
-                F.lit("delete" if gone else "insert").alias(CHANGE),
-                F.lit(version).cast("bigint").alias(VERSION),
-                F.timestamp_millis(F.lit(at)).alias(TIME),
-            )
-            parts.append(_collect(said, schema, table))
+    # Delta reads no changes over one of columns or types.
+    for first, last in _stretches(path, after + 1, to):
+        columns = _columns(open_table(path, last), newest, table)
+        if all(_has_feed(path, version) for version in range(first, last + 1)):
+            try:
+                parts.append(_feed(session, path, first, last, columns, schema))
+            except PySparkException as error:
+                # The rows of each version are there all the same.
+                LOG.info(
+                    "%s: changes %d to %d are compared, for Delta does not read them: %s", table, first, last, error
+                )
+            else:
+                continue
+        for version in range(first, last + 1):
+            commit = read_commit(path, version)
+            if commit is not None and not commit.changes_data:
+                continue
+            new, old = _at(session, path, version), _at(session, path, version - 1)
+            at = 0 if commit is None else int(commit.info.get("timestamp", 0))
+            for kind, rows, others in (("delete", old, new), ("insert", new, old)):
+                said = rows.exceptAll(others).select(
+                    *columns,
+                    F.lit(kind).alias(CHANGE),
+                    F.lit(version).cast("bigint").alias(VERSION),
+                    F.timestamp_millis(F.lit(at)).alias(TIME),
+                )
+                parts.append(_collect(said, schema))
     return pa.concat_tables(parts)
+
+
+def _feed(
+    session: SparkSession, path: Path, first: int, last: int, columns: Sequence[Column], schema: pa.Schema
+) -> pa.Table:
+    """The changes that Delta recorded."""
+    feed = (
+        session.read.format("delta")
+        .option("readChangeFeed", "true")
+        .option("startingVersion", first)
+        .option("endingVersion", last)
+        .load(str(path))
+    )
+    return _collect(feed.select(*columns, CHANGE, VERSION, TIME).orderBy(VERSION), schema)
+
+
+def _stretches(path: Path, first: int, last: int) -> list[tuple[int, int]]:
+    """Ranges of versions with the same columns."""
+    found: list[tuple[int, int]] = []
+    before = None
+    for version in range(first, last + 1):
+        columns = json.loads(open_table(path, version).schema().to_json())
+        found = [*found[:-1], (found[-1][0], version)] if columns == before else [*found, (version, version)]
+        before = columns
+    return found
+
+
+def _columns(of: DeltaTable, newest: DeltaTable, table: str) -> list[Column]:
+    """The columns of the newest version out of those of another one, which may have had other names and types."""
+    there = {physical_name(field): field for field in json.loads(of.schema().to_json())["fields"]}
+    found = []
+    for field in StructType.fromJson(json.loads(newest.schema().to_json())).fields:
+        if field.name not in own_columns(newest):
+            continue
+        now = field.jsonValue()
+        then = there.get(physical_name(now))
+        if then is not None and _shape(then["type"]) != _shape(now["type"]):
+            raise ReadError(
+                f"the fields of column {field.name} were others then. Read the changes before and after that apart.",
+                where=table,
+            )
+        value = F.lit(None) if then is None else F.col(quoted(then["name"]))
+        found.append(value.cast(field.dataType).alias(field.name))
+    return found
+
+
+def _shape(kind: Any) -> Any:
+    """The fields within a type of Delta's JSON by their names in files: a cast finds them by their places."""
+    if isinstance(kind, str):
+        return None
+    if kind["type"] == "struct":
+        return [(physical_name(field), _shape(field["type"])) for field in kind["fields"]]
+    return [_shape(kind[part]) for part in ("elementType", "keyType", "valueType") if part in kind]
 
 
 def _has_feed(path: Path, version: int) -> bool:
@@ -83,21 +150,17 @@ def _at(session: SparkSession, path: Path, version: int) -> DataFrame:
     return session.read.format("delta").option("versionAsOf", version).load(str(path))
 
 
-def _without(rows: DataFrame, others: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The rows that others do not have, as often; NULL for a column that a version did not have yet."""
-    one, other = (
-        frame.select(*[F.col(quoted(n)) if n in frame.columns else F.lit(None).alias(n) for n in names])
-        for frame in (rows, others)
-    )
-    return one.exceptAll(other)
-
-
-def _collect(rows: DataFrame, schema: pa.Schema, table: str) -> pa.Table:
+@contextmanager
+def _refusals(table: str) -> Iterator[None]:
+    """What Spark does not read is an error of reading."""
     try:
-        found = rows.toArrow()
+        yield
     except (PySparkException, Py4JError, pa.ArrowException) as error:
         first, _, _ = str(error).partition("\n")
         raise ReadError(f"it cannot be read: {first}", where=table) from error
-    return pa.table(
-        [column.cast(field.type) for column, field in zip(found.columns, schema, strict=True)], schema=schema
-    )
+
+
+def _collect(rows: DataFrame, schema: pa.Schema) -> pa.Table:
+    found = rows.toArrow()
+    columns = [column.cast(field.type) for column, field in zip(found.columns, schema, strict=True)]
+    return pa.table(columns, schema=schema)
