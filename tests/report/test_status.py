@@ -93,10 +93,12 @@ class Project:
         self.control.record_check(name, at, json.dumps(known))
 
     def record(self, name: TableName, at: datetime, version: int | None, **changes: object) -> None:
+        # A commit without rows says nothing of how long those with rows take.
+        strategy = "keys" if changes.get("committed") else "noop"
         values: dict[str, object] = {
-            "table": name, "at": at, "state": "SUCCEEDED", "strategy": "noop", "reason": "nothing new", "seconds": 0.1,
-            "version": version, "rows_in": 0, "rows_out": 0, "rejected": 0, "committed": False, "fingerprint": "f",
-            "data_timestamp": None, **changes,
+            "table": name, "at": at, "state": "SUCCEEDED", "strategy": strategy, "reason": "nothing new",
+            "seconds": 0.1, "version": version, "rows_in": 0, "rows_out": 0, "rejected": 0, "committed": False,
+            "fingerprint": "f", "data_timestamp": None, **changes,
         }  # fmt: skip
         if isinstance(error := values.get("error"), dict):
             values["error"] = error_from_json(error)

@@ -257,13 +257,18 @@ def _control_store(settings: Settings) -> str:
 
 
 def _tables(settings: Settings) -> str:
-    """Raises StorageError for tables that stand still: their refreshes end well and leave them late."""
+    """Raises RefreshError for tables that stand still: their refreshes end well and leave them late."""
     from freshline.commit.control_reading import open_for_a_look
     from freshline.commit.warehouse import Warehouse
+    from freshline.plan.standing import open_standing
     from freshline.report.status import read_status
 
-    graph = open_project(settings)
-    control = open_for_a_look(settings.control_store, settings.umask)
+    try:
+        graph = open_standing(settings).graph
+        control = open_for_a_look(settings.control_store, settings.umask)
+    except FreshlineError:
+        # The line of the declarations or of the control store says what is wrong.
+        return "not known without the declarations and the control store"
     try:
         now = datetime.now(UTC)
         statuses = read_status(graph, control, Warehouse(settings.warehouse), now, counted=False)
