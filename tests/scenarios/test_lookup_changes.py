@@ -200,3 +200,17 @@ def test_rows_from_before_a_changed_declaration_are_found_by_the_primary_key(ord
     assert lab.refresh("e").strategy == "keys"
 
     assert [tuple(row.values()) for row in lab.rows("e")] == [(1, 10, "A"), (2, 22, None), (3, 30, "B")]
+
+
+@pytest.mark.long
+def test_changes_that_undo_each_other_are_followed_one_by_one(orders):
+    seen = f"SELECT o.id, o.n, c.name FROM o JOIN c {LOOKUP} AS c ON o.customer = c.id WHERE o.n > 5"
+    orders.sql("UPDATE o SET customer = 9 WHERE id = 1")
+    table(orders, "e", seen, "(PRIMARY KEY (id))")
+    # No row of the table changes, and another version of the dimension may be met when this is undone.
+    orders.sql("UPDATE o SET n = 1 WHERE id = 1")
+    assert refreshed(orders, "e") == [(2, 20, "A"), (3, 30, "B")]
+    orders.sql("INSERT INTO c VALUES (9, 'nine')")
+    orders.sql("UPDATE o SET n = 10 WHERE id = 1")
+
+    assert refreshed(orders, "e") == [(1, 10, "nine"), (2, 20, "A"), (3, 30, "B")]

@@ -61,11 +61,13 @@ class Followed:
     """The table after changes: all of its rows with FRESH, and the own columns of the rows that differ, if any do.
 
     `waiting` are the rows of the input that wait for a dimension and have not gone, None for a table without such.
+    `changed`: rows of inputs have changed, whether or not those of the table differ.
     """
 
     rows: DataFrame
     touched: tuple[DataFrame, ...] = ()
     waiting: DataFrame | None = None
+    changed: bool = False
 
     def keys(self) -> Keys | None:
         """The own columns of the rows that differ; None where none does."""
@@ -170,7 +172,8 @@ def _follow(phase: _Phase, change: ChangedInput, found: Followed, look_up: LookU
     if many:
         touched.append(new.select(*phase.names).distinct())
         rows = rows.unionByName(new.withColumn(FRESH, F.lit(True)))
-    return replace(found, rows=rows, touched=(*found.touched, *touched), waiting=waiting)
+    changed = found.changed or count > 0
+    return replace(found, rows=rows, touched=(*found.touched, *touched), waiting=waiting, changed=changed)
 
 
 def _decide(

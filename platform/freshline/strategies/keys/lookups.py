@@ -93,8 +93,10 @@ def _follow(attempt: Attempt, step: LookUpChanged, inputs: dict[TableName, DataF
             rows = rows.where(~F.col(FRESH)).unionByName(fresh)
         new, many = materialize_once(rows.drop(FRESH), expected=keys.count)
         work = write_of_changes(attempt, difference(attempt, target, keys, new, many, step.reason), rows_in)
-    if looked_up and work.write is None and looked_up[-1].pending_lookups != receipt.pending_lookups:
-        # Only which rows wait has changed, and the receipt says it.
+    waits_otherwise = bool(looked_up) and looked_up[-1].pending_lookups != receipt.pending_lookups
+    if work.write is None and (followed.changed or waits_otherwise):
+        # A later change may undo this one, and then another version is met: `verify` has to know of both. And which
+        # rows wait, the receipt says.
         nothing = target.limit(0)
         work = attempt.work(step, lambda new: append_rows(nothing, attempt.path, new), rows_in=rows_in)
     return replace(work, looked_up=looked_up[-1]) if looked_up else work
