@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -15,8 +14,6 @@ from tests.scenarios.test_windows import EPOCH, GAP, MINUTE, NOON, in_utc, sessi
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP"
 HEAD = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT"
 SESSION = "SESSION(TABLE ev PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10' MINUTES)"
-# Where Delta reads no statistics, it skips no files.
-SKIPPING = "spark.databricks.delta.stats.skipping"
 
 SESSIONS = {
     # The bounds of all sessions are in the table.
@@ -58,15 +55,6 @@ WHOLE = {
         f"window_start, count(*) AS n FROM {SESSION} GROUP BY k, window_start) AS q"
     ),
 }
-
-
-@pytest.fixture
-def skipping(spark) -> Iterator[None]:
-    conf = spark.sparkContext._jsc.sc().conf()
-    before = conf.get(SKIPPING)
-    conf.set(SKIPPING, "true")
-    yield
-    conf.set(SKIPPING, before)
 
 
 @pytest.fixture
@@ -133,7 +121,6 @@ def test_sessions_follow_random_changes(events, rounds, more):
 @pytest.mark.parametrize(
     "names", [("visit", "of_all"), ("visit", "visited", "by_spark", "of_all")], ids=["few", "many"]
 )
-@pytest.mark.usefixtures("skipping")
 def test_a_late_row_of_a_session_reads_the_files_beside_it(events, tmp_path, names):
     folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])
     files: dict[int, set[Path]] = {}
@@ -209,7 +196,6 @@ def test_windows_of_so_many_rows_follow_random_changes(lab, rounds):
 
 @pytest.mark.long
 @pytest.mark.parametrize("names", [("sliding",), tuple(COUNTS)])
-@pytest.mark.usefixtures("skipping")
 def test_a_row_of_a_counted_window_reads_the_files_from_it_on(lab, tmp_path, names):
     lab.source("act", EVENTS, primary_key=["id"])
     folder = Path(next(s for s in lab.runtime.graph.sources if str(s.name) == "act").options["path"])
@@ -371,7 +357,6 @@ def test_matches_among_all_rows_follow_random_changes(events, rounds, met):
 
 @pytest.mark.long
 @pytest.mark.parametrize("partition", ["PARTITION BY k ", ""])
-@pytest.mark.usefixtures("skipping")
 def test_a_row_of_a_pattern_reads_the_files_from_its_interval_on(events, tmp_path, partition):
     folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])
     files: dict[int, set[Path]] = {}
@@ -398,7 +383,6 @@ def test_a_row_of_a_pattern_reads_the_files_from_its_interval_on(events, tmp_pat
 
 @pytest.mark.long
 @pytest.mark.parametrize("names", [("rising", "each_row", "to_last")])
-@pytest.mark.usefixtures("skipping")
 def test_a_late_row_of_a_pattern_reads_the_files_up_to_a_match_that_begins_as_before(events, tmp_path, names):
     """Of one key: of the other one, nothing lies behind the late row, and it is read to its end."""
     folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])

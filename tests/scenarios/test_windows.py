@@ -526,7 +526,6 @@ def test_weeks_begin_on_mondays_and_months_on_their_first_day(events):
 
 # -- only the span of time that a change can touch is read ---------------------------------------------------------
 
-SKIPPING = "spark.databricks.delta.stats.skipping"
 NARROW = {
     "tumbled": "SELECT window_start, count(DISTINCT v) AS n FROM TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '6' HOURS, "
     "INTERVAL '1' HOUR) GROUP BY window_start",
@@ -540,18 +539,7 @@ NARROW = {
 }
 
 
-@pytest.fixture
-def skipping(spark):
-    """Files are skipped as outside of tests, whose sessions save the work for it."""
-    conf = spark.sparkContext._jsc.sc().conf()
-    before = conf.get(SKIPPING)
-    conf.set(SKIPPING, "true")
-    yield
-    conf.set(SKIPPING, before)
-
-
 @pytest.mark.parametrize("names", few_or_many(("ended",), tuple(NARROW)))
-@pytest.mark.usefixtures("skipping")
 def test_a_late_row_reads_the_files_of_its_window_and_no_others(events, tmp_path, names):
     folder = Path(events.runtime.graph.sources[0].options["path"])
     files: dict[int, set[Path]] = {}
