@@ -55,7 +55,8 @@ def graphs_converge(
     # A run in which nothing meets, or nothing changes, would find nothing.
     assert counts.laws > 5 * count, counts
     assert counts.claims > 10 * count, counts
-    assert counts.reasons["NO_NET_CHANGE"] >= max(1, count // 2), counts
+    # Two graphs may have one such refresh between them.
+    assert counts.reasons["NO_NET_CHANGE"] > (count // 2 if count > 2 else 0), counts
     return counts
 
 
