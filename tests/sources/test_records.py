@@ -41,7 +41,7 @@ def test_a_filter_on_the_verdict_does_not_parse_again(lab, declared):
         assert [row["n"] for row in kept.collect()] == [1]
 
 
-def test_python_is_sent_the_bytes_of_records_alone_and_once(lab):
+def test_python_is_sent_the_bytes_of_records_and_their_keys_alone_and_once(lab):
     lab.declare(
         "CREATE SOURCE feed (k STRING, n INT, PRIMARY KEY (k)) WITH ('connector' = 'kafka', 'topic' = 't', "
         "'format' = 'debezium-json', 'bootstrap.servers' = 'localhost:1')"
@@ -62,5 +62,5 @@ def test_python_is_sent_the_bytes_of_records_alone_and_once(lab):
     plan = good._jdf.queryExecution().optimizedPlan().toString()
     assert plan.count("ArrowEvalPython") == 1, plan
     assert "InArrow" not in plan
-    assert re.search(r"ArrowEvalPython \[read\([^,]*\)#", plan), plan
+    assert re.search(r"ArrowEvalPython \[read_both\([^,]*, [^,]*\)#", plan), plan
     assert [(row["k"], row["n"]) for row in good.collect()] == [("a", 1)]
