@@ -11,8 +11,10 @@ from itertools import count
 
 import pytest
 
+from freshline.cli.doctor import require_moving
 from freshline.commit.snapshot import newest_snapshot
 from freshline.declare.names import TableName
+from freshline.errors import RefreshError
 from freshline.plan.request import LIVE, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import refresh_table
@@ -432,5 +434,8 @@ def test_a_late_table_whose_inputs_saw_different_parts_says_which(lab):
         "ab": "its inputs contain different parts of one source, and no newer versions agree: "
         "a has seen version 2 of s, and b version 3",
     }
+    with pytest.raises(RefreshError, match="ab stands still: its inputs contain different parts of one source"):
+        require_moving(lab.status())
     lab.refresh("ab")
+    assert require_moving(lab.status()) == "4 tables and sources, none stands still"
     assert lab.status()[-1].stands_still == ""

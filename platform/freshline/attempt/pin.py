@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 
 from freshline.attempt.runtime import Runtime
-from freshline.commit.control_store import Check
 from freshline.commit.delta_log import (
     newest_version,
     position_at,
@@ -36,6 +35,7 @@ from freshline.plan.cut import (
 from freshline.plan.lag import Held, data_timestamps, is_newest, newest_stamp
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.receipt import Receipt
+from freshline.plan.record import Check, complete_until
 from freshline.refresh.inputs import Pinned
 
 # How far back versions of a table are looked at for a cut on which inputs agree.
@@ -247,10 +247,10 @@ def _stamp(upstream: Spec, check: Check | None, receipt: Receipt | None, now: da
     """The time up to which everything that an input's roots had is in its newest version, as it says itself."""
     if isinstance(upstream, SourceSpec) and not upstream.is_log:
         return now
-    known = [] if receipt is None or receipt.data_timestamp is None else [receipt.data_timestamp]
-    if check is not None and (receipt is not None or isinstance(upstream, SourceSpec)) and check.is_of(receipt):
-        known.append(check.data_timestamp)
-    return newest_stamp(known, now) or datetime.fromtimestamp(0, now.tzinfo)
+    nothing_yet = datetime.fromtimestamp(0, now.tzinfo)
+    if receipt is None and not isinstance(upstream, SourceSpec):
+        return nothing_yet
+    return complete_until(receipt, check, now) or nothing_yet
 
 
 def _saw(upstream: Spec, position: TablePosition, receipt: Receipt | None) -> tuple[RootPositions, RootPositions]:

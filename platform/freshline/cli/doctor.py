@@ -8,11 +8,12 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -49,6 +50,9 @@ from freshline.errors import (
 from freshline.plan.models import SHOWN
 from freshline.plan.project import open_project
 from freshline.report.table_text import padded
+
+if TYPE_CHECKING:
+    from freshline.report.status import TableStatus
 
 PYTHONS = ((3, 11), (3, 12), (3, 13))
 PACKAGES = ("pyspark", "delta-spark", "dagster", "dagster-webserver", "deltalake")
@@ -257,7 +261,6 @@ def _control_store(settings: Settings) -> str:
 
 
 def _tables(settings: Settings) -> str:
-    """Raises RefreshError for tables that stand still: their refreshes end well and leave them late."""
     from freshline.commit.control_reading import open_for_a_look
     from freshline.commit.warehouse import Warehouse
     from freshline.plan.standing import open_standing
@@ -271,9 +274,16 @@ def _tables(settings: Settings) -> str:
         return "not known without the declarations and the control store"
     try:
         now = datetime.now(UTC)
-        statuses = read_status(graph, control, Warehouse(settings.warehouse), now, counted=False)
+        return require_moving(read_status(graph, control, Warehouse(settings.warehouse), now, counted=False))
     finally:
         control.close()
+
+
+def require_moving(statuses: Sequence[TableStatus]) -> str:
+    """How many tables and sources there are, in a sentence.
+
+    Raises RefreshError for tables that stand still: their refreshes end well and leave them late.
+    """
     still = [f"{status.table} stands still: {status.stands_still}" for status in statuses if status.stands_still]
     if still:
         raise RefreshError(

@@ -16,9 +16,9 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
-from freshline.plan.lag import Held, is_newest, newest_stamp
+from freshline.plan.lag import Held, is_newest
 from freshline.plan.position import TablePosition, position_from_json
-from freshline.plan.record import Check
+from freshline.plan.record import Check, complete_until
 
 
 def held_at(
@@ -31,15 +31,10 @@ def held_at(
         position = None if check is None else position_from_json(check.known)
         at_check = position if isinstance(position, TablePosition) else None
         return Held(at_check, None if check is None else check.data_timestamp)
-    stamps = [] if receipt is None or receipt.data_timestamp is None else [receipt.data_timestamp]
-    # Another one is of rows that were there before, or that the log has lost.
-    if check is not None and check.is_of(receipt):
-        stamps.append(check.data_timestamp)
     return Held(
         # Opening a log only for its id takes ten times as long as all the rest.
         position_at(newest.table_id or table_id(path), newest.version, receipt),
-        # What either says, stays true: later versions have at least what was there.
-        newest_stamp(stamps, now),
+        complete_until(receipt, check, now),
         # With temporal filters a table is as old as the time that it was compared with, whatever its inputs are.
         () if isinstance(spec, TableSpec) and spec.is_temporal else driving,
         {} if receipt is None or receipt.is_partial else receipt.positions,

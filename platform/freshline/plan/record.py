@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from freshline.plan.lag import newest_stamp
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 
@@ -49,6 +50,19 @@ class Check:
     def is_of(self, receipt: Receipt | None) -> bool:
         """Whether it was made of what the receipt stands for, None for a table without one."""
         return bool(self.known.get("receipt") == (None if receipt is None else receipt.identity))
+
+
+def complete_until(receipt: Receipt | None, check: Check | None, now: datetime) -> datetime | None:
+    """The time up to which the newest version of a table or log has everything that its roots had.
+
+    Its newest receipt says it, and a check of that receipt: later versions have at least what was there, so the newer
+    of the two times holds. None where neither says it.
+    """
+    stamps = [] if receipt is None or receipt.data_timestamp is None else [receipt.data_timestamp]
+    # Any other check is of rows that were there before, or that the log has lost.
+    if check is not None and check.is_of(receipt):
+        stamps.append(check.data_timestamp)
+    return newest_stamp(stamps, now)
 
 
 def source_position(position: TablePosition, before: Check | None) -> str:

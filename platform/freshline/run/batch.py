@@ -18,9 +18,9 @@ from freshline.commit.event_time import event_time_after
 from freshline.declare.connector import Position
 from freshline.declare.spec import SourceSpec
 from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError
-from freshline.plan.lag import newest_stamp
 from freshline.plan.position import require_known
 from freshline.plan.receipt import Receipt
+from freshline.plan.record import complete_until
 from freshline.plan.watermark import EventTime, MovedBy, SeenTimes, after_batch, rules_of
 from freshline.query.reason import Reason
 from freshline.refresh.arrow_rows import ArrowRows
@@ -113,7 +113,7 @@ def begin_batch(
     # windows that were closed before.
     kept = newest.event_time if spec.watermark is None and newest is not None else None
     seq = next_seq(runtime, spark, spec, newest, mode)
-    complete_until = last_look(runtime, spec, newest)
+    complete = complete_until(newest, runtime.control.checks().get(spec.name), now)
     attempt = uuid4().hex
 
     def receipt(good: int | None, rejected: int, left_out: int) -> Receipt:
@@ -134,7 +134,7 @@ def begin_batch(
             rejected=rejected,
             attempt=attempt,
             cut={str(spec.name): {"seq": seq}},
-            data_timestamp_before=complete_until,
+            data_timestamp_before=complete,
             seconds=time.monotonic() - standing.since,
             planned=planned,
         )
@@ -152,15 +152,6 @@ def begin_batch(
     watermark = None if stands is None else stands.watermark
     quarantine, known = runtime.warehouse.quarantine(spec.name), runtime.known_keys
     return Batch(spec, path, quarantine, seq, now, portion.small, watermark, receipt, passed, confirm, newest, known)
-
-
-def last_look(runtime: Runtime, spec: SourceSpec, receipt: Receipt | None) -> datetime | None:
-    """The time up to which a log has everything that its source had, with `receipt` as its newest one."""
-    stamps = [] if receipt is None or receipt.data_timestamp is None else [receipt.data_timestamp]
-    check = runtime.control.checks().get(spec.name)
-    if check is not None and check.is_of(receipt):
-        stamps.append(check.data_timestamp)
-    return newest_stamp(stamps, runtime.clock())
 
 
 def newest_batch(spec: SourceSpec, path: Path) -> Receipt | None:

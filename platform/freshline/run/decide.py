@@ -47,12 +47,11 @@ from freshline.plan.choose import choose_step
 from freshline.plan.cut import cut_of
 from freshline.plan.definition import ChangeClass, DefinitionChange, classify_change, definition_of, may_keep_rows
 from freshline.plan.history import ignores_deletes, require_history
-from freshline.plan.lag import newest_stamp
 from freshline.plan.partition import Interval, find_gaps
 from freshline.plan.position import Position, TablePosition, position_from_json
 from freshline.plan.price import Price, budget_of, counts, price_of
 from freshline.plan.receipt import Receipt
-from freshline.plan.record import Check
+from freshline.plan.record import Check, complete_until
 from freshline.plan.request import LIVE, RefreshRequest
 from freshline.plan.result import RefreshResult
 from freshline.plan.step import (
@@ -344,8 +343,7 @@ def _own_stamp(runtime: Runtime, receipt: Receipt | None, check: Check | None) -
     """The data timestamp of a table as its newest receipt and a check of that say it."""
     if receipt is None or receipt.data_timestamp is None:
         return None
-    stamps = [receipt.data_timestamp, *([check.data_timestamp] if check is not None and check.is_of(receipt) else [])]
-    return newest_stamp(stamps, runtime.clock())
+    return complete_until(receipt, check, runtime.clock())
 
 
 def _last_check(spec: TableSpec, receipt: Receipt | None, check: Check | None) -> Mapping[str, Any]:

@@ -43,6 +43,7 @@ from freshline.errors import CancelledError, DefinitionChangedError, ExtensionFa
 from freshline.plan.disk import history_seconds
 from freshline.plan.position import require_lasting
 from freshline.plan.receipt import Receipt, Violation, added_up
+from freshline.plan.record import complete_until
 from freshline.plan.request import LIVE, RefreshRequest
 from freshline.plan.result import Kind, RefreshResult, State
 from freshline.plan.watermark import SeenTimes, after_pause, rules_of
@@ -52,7 +53,7 @@ from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import HASH, WATERMARK
 from freshline.refresh.literal import quoted
-from freshline.run.batch import Batch, begin_batch, fenced, last_look, newest_batch, stand
+from freshline.run.batch import Batch, begin_batch, fenced, newest_batch, stand
 from freshline.run.looked import look_at, note_keys
 from freshline.sources.prepare import prepare_formats, undeclared_of
 from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Inspection, Portion, Reader, Records
@@ -290,7 +291,7 @@ def _pass_time(
             violations={},
             attempt=uuid4().hex,
             cut={str(spec.name): {"seq": seq}},
-            data_timestamp_before=last_look(runtime, spec, newest),
+            data_timestamp_before=complete_until(newest, runtime.control.checks().get(spec.name), runtime.clock()),
             seconds=0.0,
             maintenance=False,
             restored=None,
