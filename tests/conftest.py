@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from freshline.testing import Lab
     from tests.kafka import Topics
+    from tests.quick_lab import QuickLab
 
 # For the JVM of every engine that a test starts, in whichever process, as `quick_start` has them for the session of the
 # tests: it lives for seconds, of which better compiled code and a second collector took two fifths.
@@ -217,9 +218,24 @@ def shared_lab(spark: SparkSession) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def lab(spark: SparkSession) -> Iterator[Lab]:
+def spark_lab(spark: SparkSession) -> Iterator[Lab]:
     """An empty Lab of this test, on the session of the run."""
     from freshline.testing import Lab
 
     with Lab(spark) as made:
+        yield made
+
+
+@pytest.fixture
+def lab(spark_lab: Lab) -> Lab:
+    """The same; a file whose claims need no Spark gives its own tests `quick_lab` by this name."""
+    return spark_lab
+
+
+@pytest.fixture
+def quick_lab() -> Iterator[QuickLab]:
+    """An empty Lab of this test without Spark."""
+    from tests.quick_lab import QuickLab
+
+    with QuickLab() as made:
         yield made

@@ -33,6 +33,12 @@ def numbers(lab, name):
 
 
 @pytest.fixture
+def lab(quick_lab):
+    """Queries are no part of the claims, but for those of log tables and time partitions (`spark_lab`)."""
+    return quick_lab
+
+
+@pytest.fixture
 def two_of_one(lab):
     """Two filters of one source, of which the first ends behind row 1, and a table over both."""
     lab.source("t0", "id INT, amount INT", primary_key=["id"])
@@ -113,21 +119,21 @@ def test_a_table_that_waits_for_another_says_how_old_its_rows_are(lab):
     assert lag["d"] == lag["a"] == 1200
 
 
-def test_joins_of_aggregates_over_landing_files_follow_files_that_one_of_them_leaves_out(lab):
-    lab.files("ev", "id INT, k STRING, v INT")
-    declare(lab, "high", "SELECT k, sum(v) AS v FROM ev WHERE v > 5 GROUP BY k", key=("k",))
-    declare(lab, "low", "SELECT k, count(*) AS n FROM ev WHERE v <= 5 GROUP BY k", key=("k",))
-    declare(lab, "one", "SELECT count(*) AS n, max(v) AS m FROM ev WHERE v > 100", key=())
-    declare(lab, "both", "SELECT h.k, h.v, l.n FROM high h JOIN low l ON h.k = l.k", key=("k",))
-    declare(lab, "all_of_it", "SELECT b.k, b.v, b.n, o.n AS large FROM both b CROSS JOIN one o", key=("k",))
-    lab.land("ev", "1.json", [{"id": 1, "k": "x", "v": 9}, {"id": 2, "k": "x", "v": 1}])
-    lab.refresh_all()
+def test_joins_of_aggregates_over_landing_files_follow_files_that_one_of_them_leaves_out(spark_lab):
+    spark_lab.files("ev", "id INT, k STRING, v INT")
+    declare(spark_lab, "high", "SELECT k, sum(v) AS v FROM ev WHERE v > 5 GROUP BY k", key=("k",))
+    declare(spark_lab, "low", "SELECT k, count(*) AS n FROM ev WHERE v <= 5 GROUP BY k", key=("k",))
+    declare(spark_lab, "one", "SELECT count(*) AS n, max(v) AS m FROM ev WHERE v > 100", key=())
+    declare(spark_lab, "both", "SELECT h.k, h.v, l.n FROM high h JOIN low l ON h.k = l.k", key=("k",))
+    declare(spark_lab, "all_of_it", "SELECT b.k, b.v, b.n, o.n AS large FROM both b CROSS JOIN one o", key=("k",))
+    spark_lab.land("ev", "1.json", [{"id": 1, "k": "x", "v": 9}, {"id": 2, "k": "x", "v": 1}])
+    spark_lab.refresh_all()
     for number in range(3):
-        lab.clock.advance(minutes=10)
-        lab.land("ev", f"more{number}.json", [{"id": 3, "k": "x", "v": 2}])
-        lab.refresh_all()
+        spark_lab.clock.advance(minutes=10)
+        spark_lab.land("ev", f"more{number}.json", [{"id": 3, "k": "x", "v": 2}])
+        spark_lab.refresh_all()
 
-    assert numbers(lab, "all_of_it") == [("x", 9, 4, 0)]
+    assert numbers(spark_lab, "all_of_it") == [("x", 9, 4, 0)]
 
 
 def test_a_source_that_is_read_directly_is_read_where_two_tables_of_unequal_age_agree(lab):
@@ -199,41 +205,41 @@ def test_an_input_that_was_made_and_never_refreshed_is_waited_for(lab):
     assert numbers(lab, "b") == [(1,)]
 
 
-def test_a_log_whose_source_had_nothing_yet_is_an_empty_input(lab):
-    lab.files("ev", "id INT")
-    declare(lab, "a", "SELECT id FROM ev", key=())
-    lab.refresh("a")
+def test_a_log_whose_source_had_nothing_yet_is_an_empty_input(spark_lab):
+    spark_lab.files("ev", "id INT")
+    declare(spark_lab, "a", "SELECT id FROM ev", key=())
+    spark_lab.refresh("a")
 
-    assert numbers(lab, "a") == []
+    assert numbers(spark_lab, "a") == []
     # Its look is lost with the control store, and the table goes on from what it read.
-    lab.restart(lose_control_store=True)
-    assert lab.refresh("a", upstreams=False).error is None
+    spark_lab.restart(lose_control_store=True)
+    assert spark_lab.refresh("a", upstreams=False).error is None
 
 
 def lags(lab):
     return {str(status.table): status.lag_seconds for status in lab.status()}
 
 
-def test_a_row_after_a_quiet_time_makes_no_table_older_than_the_look_before_it(lab):
-    lab.files("ev", "id INT")
-    declare(lab, "a", "SELECT id FROM ev", key=())
-    declare(lab, "z1", "SELECT id FROM a", key=(), freshness="FRESHNESS = INTERVAL '10' MINUTE")
-    declare(lab, "z2", "SELECT id FROM z1", key=(), freshness="FRESHNESS = INTERVAL '10' MINUTE")
-    lab.land("ev", "1.json", [{"id": 1}])
-    lab.refresh_all()
+def test_a_row_after_a_quiet_time_makes_no_table_older_than_the_look_before_it(spark_lab):
+    spark_lab.files("ev", "id INT")
+    declare(spark_lab, "a", "SELECT id FROM ev", key=())
+    declare(spark_lab, "z1", "SELECT id FROM a", key=(), freshness="FRESHNESS = INTERVAL '10' MINUTE")
+    declare(spark_lab, "z2", "SELECT id FROM z1", key=(), freshness="FRESHNESS = INTERVAL '10' MINUTE")
+    spark_lab.land("ev", "1.json", [{"id": 1}])
+    spark_lab.refresh_all()
     for _ in range(36):
-        lab.clock.advance(minutes=5)
-        lab.tick()
-    lab.land("ev", "2.json", [{"id": 2}])
+        spark_lab.clock.advance(minutes=5)
+        spark_lab.tick()
+    spark_lab.land("ev", "2.json", [{"id": 2}])
 
-    lab.refresh("ev")
-    assert max(lags(lab).values()) <= 300
-    lab.refresh("a")
-    lab.clock.advance(seconds=1)
-    assert max(lags(lab).values()) <= 301
-    lab.refresh("z1")
-    assert lab.receipt("z1").data_timestamp_before is not None
-    assert max(lags(lab).values()) <= 301
+    spark_lab.refresh("ev")
+    assert max(lags(spark_lab).values()) <= 300
+    spark_lab.refresh("a")
+    spark_lab.clock.advance(seconds=1)
+    assert max(lags(spark_lab).values()) <= 301
+    spark_lab.refresh("z1")
+    assert spark_lab.receipt("z1").data_timestamp_before is not None
+    assert max(lags(spark_lab).values()) <= 301
 
 
 def test_a_suspended_table_is_as_old_as_the_first_row_that_it_lacks(lab):
@@ -369,27 +375,29 @@ def test_an_input_that_does_not_drive_follows_a_driving_one_in_which_nothing_cha
     assert lab.receipt("z").cut == lab.receipt("a").cut
 
 
-def test_a_day_that_was_refreshed_by_itself_is_no_version_of_its_source(lab):
-    start = lab.clock().date()
+def test_a_day_that_was_refreshed_by_itself_is_no_version_of_its_source(spark_lab):
+    start = spark_lab.clock().date()
     days = [(start - timedelta(days=number)).isoformat() for number in (3, 2, 1)]
-    lab.source("s", "id INT, d DATE", primary_key=["id"])
-    lab.sql(f"INSERT INTO s VALUES (1, DATE'{days[0]}'), (2, DATE'{days[1]}')")
+    spark_lab.source("s", "id INT, d DATE", primary_key=["id"])
+    spark_lab.sql(f"INSERT INTO s VALUES (1, DATE'{days[0]}'), (2, DATE'{days[1]}')")
     by_day = f"PARTITIONED BY (d) WITH ('partition.unit' = 'day', 'partition.start' = '{days[0]}')"
     daily = "FRESHNESS = INTERVAL '1' DAY"
-    declare(lab, "p", "SELECT id, d FROM s", options=by_day, freshness=daily, key=())
-    declare(lab, "z", "SELECT x.id AS x, y.id AS y FROM p x FULL JOIN s y ON x.id = y.id", key=(), freshness=daily)
-    lab.refresh_all()
-    lab.sql(f"INSERT INTO s VALUES (3, DATE'{days[0]}')")
-    lab.sql(f"INSERT INTO s VALUES (4, DATE'{days[1]}')")
-    lab.refresh("p", partitions={"d": days[0]})
-    assert lab.receipt("p").cut_ahead["s"]["version"] == 3
+    declare(spark_lab, "p", "SELECT id, d FROM s", options=by_day, freshness=daily, key=())
+    declare(
+        spark_lab, "z", "SELECT x.id AS x, y.id AS y FROM p x FULL JOIN s y ON x.id = y.id", key=(), freshness=daily
+    )
+    spark_lab.refresh_all()
+    spark_lab.sql(f"INSERT INTO s VALUES (3, DATE'{days[0]}')")
+    spark_lab.sql(f"INSERT INTO s VALUES (4, DATE'{days[1]}')")
+    spark_lab.refresh("p", partitions={"d": days[0]})
+    assert spark_lab.receipt("p").cut_ahead["s"]["version"] == 3
 
-    lab.refresh("z", upstreams=False)
+    spark_lab.refresh("z", upstreams=False)
 
-    assert numbers(lab, "z") == [(1, 1), (2, 2)]
-    lab.refresh("z")
-    assert numbers(lab, "z") == [(1, 1), (2, 2), (3, 3), (4, 4)]
-    assert lab.receipt("p").cut_ahead == {}
+    assert numbers(spark_lab, "z") == [(1, 1), (2, 2)]
+    spark_lab.refresh("z")
+    assert numbers(spark_lab, "z") == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert spark_lab.receipt("p").cut_ahead == {}
 
 
 def test_a_version_that_a_restore_brought_back_is_one_that_others_agree_with(lab):

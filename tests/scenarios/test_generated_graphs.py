@@ -21,8 +21,9 @@ from tests.scenarios.graphs.case import Case
 from tests.scenarios.graphs.drawing import draw
 from tests.scenarios.graphs.judge import Computing, Counts, Failure, by_spark, judge
 from tests.scenarios.graphs.shrink import told
-from tests.scenarios.graphs.stand_in import computing_by_duckdb, no_spark
+from tests.scenarios.graphs.stand_in import computing_by_duckdb
 from tests.scenarios.test_generated import first_seed
+from tests.stand_in import no_spark
 
 WANTED = int(os.environ.get("FRESHLINE_GENERATED_GRAPHS", "2000"))
 KILLED, WITH_LOGS, BY_SPARK = (max(1, WANTED * percent // 100) for percent in (15, 10, 2))

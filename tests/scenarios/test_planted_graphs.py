@@ -16,7 +16,8 @@ from freshline.testing import Lab
 from tests.scenarios.graphs.case import Advance, Case, Change, Crash, Refresh, Settle, Source, Table, Tick
 from tests.scenarios.graphs.drawing import draw
 from tests.scenarios.graphs.judge import Counts, Failure, judge
-from tests.scenarios.graphs.stand_in import computing_by_duckdb, no_spark
+from tests.scenarios.graphs.stand_in import computing_by_duckdb
+from tests.stand_in import no_spark
 
 MOST_CASES = 60
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -94,7 +94,7 @@ class Lab:
 
     # -- life
 
-    def __enter__(self) -> Lab:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

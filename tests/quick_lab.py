@@ -1,0 +1,151 @@
+"""A Lab without Spark, for stories of refreshes whose queries are no part of their claim: a hundredth of the time.
+
+Rows come from DuckDB (`tests/stand_in.py`). A story of log tables, merges, lookups, models, FINAL windows or time
+partitions needs Spark, and a Lab that comes to one of them ends with NotImplementedError or AttributeError.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import sqlglot
+from deltalake import DeltaTable, write_deltalake
+from sqlglot import exp
+
+from freshline.attempt.attempt import Attempt
+from freshline.attempt.pin import pin_at
+from freshline.commit.delta_log import newest_version, position_of
+from freshline.declare.names import TableName
+from freshline.declare.query import SqlQuery
+from freshline.errors import RequestError
+from freshline.refresh.inputs import Pinned
+from freshline.testing import Lab
+from tests.stand_in import Inputs, connection, no_spark, rows_by
+
+_TYPES = {
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "STRING": pa.string(),
+    "DOUBLE": pa.float64(),
+    "BOOLEAN": pa.bool_(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+}
+
+
+class QuickLab(Lab):
+    """As its base; `sql` knows INSERT, UPDATE, DELETE and queries."""
+
+    def __init__(self, *, start: datetime | None = None) -> None:
+        super().__init__(no_spark(), start=start)
+        self._computing = ExitStack()
+        folder = self.settings.root
+        self._computing.enter_context(
+            rows_by(self._rows_at, of=lambda attempt: attempt.runtime.settings.root == folder)
+        )
+
+    def close(self) -> None:
+        """As of a Lab."""
+        self._computing.close()
+        super().close()
+
+    def source(
+        self,
+        name: str,
+        columns: str,
+        *,
+        primary_key: Sequence[str] = (),
+        watermark: str | None = None,
+        change_feed: bool = True,
+        options: Mapping[str, str] | None = None,
+        partitioned_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> TableName:
+        """As of a Lab, with columns of the types above."""
+        path = self._folder.joinpath("sources", *TableName.parse(name).parts)
+        fields = [column.split() for column in columns.split(",")]
+        DeltaTable.create(
+            str(path),
+            schema=pa.schema([(column, _TYPES[kind]) for column, kind in fields]),
+            configuration={"delta.enableChangeDataFeed": str(change_feed).lower(), **(properties or {})},
+            partition_by=list(partitioned_by),
+        )
+        declared = columns if watermark is None else f"{columns}, WATERMARK FOR {watermark} AS {watermark}"
+        given = {"connector": "delta", "path": str(path), **(options or {})}
+        return self._declare_source(name, declared, primary_key, given)
+
+    def sql(self, statement: str) -> list[dict[str, Any]]:
+        """Change a source, or ask for rows. The conditions of UPDATE and DELETE are DataFusion's."""
+        parsed = sqlglot.parse_one(statement, read="spark")
+        if isinstance(parsed, exp.Query):
+            found: list[dict[str, Any]] = self._rows_of(statement).to_pylist()
+            return found
+        assert isinstance(parsed, exp.Insert | exp.Update | exp.Delete), statement
+        table = DeltaTable(str(self.path(parsed.this.sql("spark"))))
+        where = parsed.args.get("where")
+        condition = None if where is None else where.this.sql("spark")
+        if isinstance(parsed, exp.Insert):
+            schema = pa.schema(table.schema())
+            rows = self._rows_of(parsed.expression.sql("spark")).rename_columns(schema.names).cast(schema)
+            write_deltalake(table, rows, mode="overwrite" if parsed.args.get("overwrite") else "append")
+        elif isinstance(parsed, exp.Update):
+            table.update({each.this.name: each.expression.sql("spark") for each in parsed.expressions}, None, condition)
+        else:
+            table.delete(condition)
+        return []
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """As of a Lab."""
+        path = self.path(name)
+        if newest_version(path) is None:
+            raise RequestError("it has no version yet. Refresh it first.", where=name)
+        found = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+        return sorted(found, key=lambda row: [(value is not None, str(value)) for value in row.values()])
+
+    def diff(self, name: str) -> list[tuple[str, dict[str, Any]]]:
+        """As of a Lab, by DuckDB."""
+        spec, receipt = self.runtime.graph.table(TableName.parse(name)), self.receipt(name)
+        assert isinstance(spec.query, SqlQuery)
+        assert receipt is not None
+        named = self._computed(spec.query.text, pin_at(self.runtime, spec, receipt.positions)).to_pylist()
+        stored, wanted = (Counter(tuple(row.items()) for row in rows) for rows in (self.rows(name), named))
+        more = [("+", dict(row)) for row in (stored - wanted).elements()]
+        return [*more, *(("-", dict(row)) for row in (wanted - stored).elements())]
+
+    def _rows_at(self, attempt: Attempt, inputs: Inputs) -> pa.Table:
+        spec = attempt.spec
+        if spec.constraints or spec.merge is not None or not isinstance(spec.query, SqlQuery):
+            raise NotImplementedError(f"{spec.name} needs Spark")
+        return self._computed(spec.query.text, inputs)
+
+    def _rows_of(self, query: str) -> pa.Table:
+        graph, inputs = self.runtime.graph, {}
+        for name in graph.order:
+            path = self.path(str(name))
+            version = newest_version(path)
+            if version is not None:
+                inputs[name] = Pinned(graph.spec(name), path, position_of(path, version))
+        return self._computed(query, inputs)
+
+    def _computed(self, query: str, inputs: Inputs) -> pa.Table:
+        """The rows of a query in Spark's SQL over these versions."""
+        database = connection()
+        for name, pinned in inputs.items():
+            table = DeltaTable(str(pinned.path), version=pinned.position.version).to_pyarrow_table()
+            database.register(str(name), table)
+        try:
+            found = database.sql(sqlglot.transpile(query, read="spark", write="duckdb")[0]).to_arrow_table()
+        finally:
+            for name in inputs:
+                database.unregister(str(name))
+        return found.cast(pa.schema([(field.name, _as_spark(field.type)) for field in found.schema]))
+
+
+def _as_spark(kind: pa.DataType) -> pa.DataType:
+    """A type of DuckDB's as Spark would have it: its sums of whole numbers have 128 bits."""
+    return pa.int64() if pa.types.is_decimal(kind) and kind.scale == 0 else kind
