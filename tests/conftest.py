@@ -15,6 +15,7 @@ from freshline.declare.freshness import Freshness
 from freshline.declare.settings import Settings
 from tests import mariadb as mariadb_server
 from tests.browser import load_pictures, require_chromium
+from tests.lanes import is_in_long_lane
 from tests.postgres import PostgresServer, find_programs, running_server
 from tests.rabbitmq import RabbitServer, find_server, running_rabbitmq
 
@@ -67,6 +68,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SPARK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
+        if is_in_long_lane(item):
+            item.add_marker(pytest.mark.long)
         # The claim is the library's, which knows nothing of our marks.
         if getattr(item, "originalname", None) == SECRET_CLAIM:
             item.add_marker(pytest.mark.security)

@@ -25,5 +25,18 @@ def few_or_many(few: Any, many: Any) -> list[Any]:
     return [pytest.param(few, id="few"), pytest.param(many, id="many", marks=pytest.mark.long)]
 
 
+def is_in_long_lane(item: pytest.Item) -> bool:
+    """Whether the class of a test names it in `in_long_lane`: a claim of its base that others have in `make test`.
+
+    Raises pytest.UsageError for a name that is no claim of the class.
+    """
+    of_class = getattr(item, "cls", None)
+    names: frozenset[str] = getattr(of_class, "in_long_lane", frozenset())
+    unknown = sorted(name for name in names if not hasattr(of_class, name))
+    if unknown:
+        raise pytest.UsageError(f"{of_class} has no {', '.join(unknown)}")
+    return getattr(item, "originalname", None) in names
+
+
 def _long(case: Any) -> Any:
     return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.long)

@@ -433,64 +433,41 @@ def installed(tmp_path):
 
 
 class TestFiles(Conformance):
+    # In `make test` the stories of files have these.
+    in_long_lane = frozenset(
+        {
+            "test_stopped_at_each_point_it_loses_and_repeats_nothing",
+            "test_stopped_again_and_again_before_anything_is_committed",
+            "test_a_union_read_has_what_has_not_arrived_and_the_same_again",
+        }
+    )
+
     @pytest.fixture
     def system(self, lab, tmp_path):
         return LandingFolder(lab, tmp_path)
 
-    # In `make test` the stories of files have these.
-    @pytest.mark.long
-    def test_stopped_at_each_point_it_loses_and_repeats_nothing(self, lab, system):
-        super().test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, system)
-
-    @pytest.mark.long
-    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
-        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
-
-    @pytest.mark.long
-    def test_a_union_read_has_what_has_not_arrived_and_the_same_again(self, lab, system):
-        super().test_a_union_read_has_what_has_not_arrived_and_the_same_again(lab, system)
-
 
 class TestHttp(SecretConformance):
+    # In `make test` files have these, by the same reader.
+    in_long_lane = frozenset(
+        {
+            "test_stopped_again_and_again_before_anything_is_committed",
+            "test_a_union_read_has_what_has_not_arrived_and_the_same_again",
+            "test_a_rejected_record_that_is_a_row_later_says_where_it_came_from",
+            "test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine",
+            "test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on",
+            "test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not",
+            "test_every_metadata_has_its_type_and_a_value",
+            "test_a_log_of_another_connector_is_not_written",
+        }
+    )
+
     @pytest.fixture
     def system(self, lab, tmp_path, monkeypatch):
         monkeypatch.setenv("SYSTEM_SECRET", SECRET)
         made = Posts(lab, tmp_path)
         yield made
         made.ingest.close()
-
-    # In `make test` files have these, by the same reader.
-    @pytest.mark.long
-    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
-        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
-
-    @pytest.mark.long
-    def test_a_union_read_has_what_has_not_arrived_and_the_same_again(self, lab, system):
-        super().test_a_union_read_has_what_has_not_arrived_and_the_same_again(lab, system)
-
-    @pytest.mark.long
-    def test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(self, lab, system):
-        super().test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(lab, system)
-
-    @pytest.mark.long
-    def test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(self, lab, system):
-        super().test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(lab, system)
-
-    @pytest.mark.long
-    def test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on(self, lab, system):
-        super().test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on(lab, system)
-
-    @pytest.mark.long
-    def test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(self, lab, system):
-        super().test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(lab, system)
-
-    @pytest.mark.long
-    def test_every_metadata_has_its_type_and_a_value(self, lab, system):
-        super().test_every_metadata_has_its_type_and_a_value(lab, system)
-
-    @pytest.mark.long
-    def test_a_log_of_another_connector_is_not_written(self, lab, system, tmp_path):
-        super().test_a_log_of_another_connector_is_not_written(lab, system, tmp_path)
 
     def test_names_of_posts_are_noted_beside_the_log_and_removed_posts_are_not_missed(self, lab, system, monkeypatch):
         monkeypatch.setattr(side_table, "RECENT_FILES", 2)
@@ -532,22 +509,18 @@ class TestHttp(SecretConformance):
 
 
 class TestKafka(SecretConformance):
+    # In `make test` the stories of Kafka have the one, and files the other.
+    in_long_lane = frozenset(
+        {
+            "test_a_union_read_has_what_has_not_arrived_and_the_same_again",
+            "test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine",
+            "test_stopped_again_and_again_before_anything_is_committed",
+        }
+    )
+
     @pytest.fixture
     def system(self, lab, kafka):
         return Topic(lab, kafka)
-
-    # In `make test` the stories of Kafka have the one, and files the other.
-    @pytest.mark.long
-    def test_a_union_read_has_what_has_not_arrived_and_the_same_again(self, lab, system):
-        super().test_a_union_read_has_what_has_not_arrived_and_the_same_again(lab, system)
-
-    @pytest.mark.long
-    def test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(self, lab, system):
-        super().test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(lab, system)
-
-    @pytest.mark.long
-    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
-        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
 
 
 class TestFramedTopics(FormatConformance):
@@ -563,27 +536,20 @@ class TestFramedTopics(FormatConformance):
 
 
 class TestSpool(SecretConformance):
+    # What a log does when it is stopped is the same for all connectors, and tested with Kafka too.
+    in_long_lane = frozenset(
+        {
+            "test_stopped_at_each_point_it_loses_and_repeats_nothing",
+            "test_stopped_again_and_again_before_anything_is_committed",
+            "test_a_union_read_has_what_has_not_arrived_and_the_same_again",
+            "test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine",
+        }
+    )
+
     @pytest.fixture
     def system(self, installed, lab, tmp_path, monkeypatch):
         monkeypatch.setenv("SYSTEM_SECRET", SECRET)
         return SpoolFile(lab, tmp_path)
-
-    # What a log does when it is stopped is the same for all connectors, and tested with Kafka too.
-    @pytest.mark.long
-    def test_stopped_at_each_point_it_loses_and_repeats_nothing(self, lab, system):
-        super().test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, system)
-
-    @pytest.mark.long
-    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
-        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
-
-    @pytest.mark.long
-    def test_a_union_read_has_what_has_not_arrived_and_the_same_again(self, lab, system):
-        super().test_a_union_read_has_what_has_not_arrived_and_the_same_again(lab, system)
-
-    @pytest.mark.long
-    def test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(self, lab, system):
-        super().test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(lab, system)
 
     def test_a_look_is_read_in_several_commits(self, lab, system):
         system.declare(batch="2")
@@ -621,6 +587,14 @@ class TestSpool(SecretConformance):
 
 
 class TestPostgres(SecretClaims, LogConformance):
+    # In `make test` the stories of Postgres have these.
+    in_long_lane = frozenset(
+        {
+            "test_stopped_at_each_point_it_loses_and_repeats_nothing",
+            "test_stopped_again_and_again_before_anything_is_committed",
+        }
+    )
+
     @pytest.fixture
     def system(self, lab, postgres, monkeypatch):
         shop = Shop(lab, postgres)
@@ -631,17 +605,21 @@ class TestPostgres(SecretClaims, LogConformance):
             made.bring_back()
         shop.close()
 
-    # In `make test` the stories of Postgres have these.
-    @pytest.mark.long
-    def test_stopped_at_each_point_it_loses_and_repeats_nothing(self, lab, system):
-        super().test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, system)
-
-    @pytest.mark.long
-    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
-        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
-
 
 class TestJdbc(SecretClaims, LogConformance):
+    # In `make test` the stories of jdbc, and the tests of its reader without Spark, have these.
+    in_long_lane = frozenset(
+        {
+            "test_stopped_at_each_point_it_loses_and_repeats_nothing",
+            "test_stopped_again_and_again_before_anything_is_committed",
+            "test_an_empty_source_succeeds_and_has_a_version",
+            "test_every_metadata_has_its_type_and_a_value",
+            "test_a_log_of_another_connector_is_not_written",
+            "test_a_system_that_is_gone_is_an_error_with_a_code_and_costs_nothing",
+            "test_a_secret_is_written_as_a_reference_and_shown_nowhere",
+        }
+    )
+
     @pytest.fixture
     def system(self, lab, postgres, monkeypatch):
         shop = Shop(lab, postgres)
@@ -652,159 +630,70 @@ class TestJdbc(SecretClaims, LogConformance):
             made.bring_back()
         shop.close()
 
-    # In `make test` the stories of jdbc, and the tests of its reader without Spark, have these.
-    @pytest.mark.long
-    def test_stopped_at_each_point_it_loses_and_repeats_nothing(self, lab, system):
-        super().test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, system)
-
-    @pytest.mark.long
-    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
-        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
-
-    @pytest.mark.long
-    def test_an_empty_source_succeeds_and_has_a_version(self, lab, system):
-        super().test_an_empty_source_succeeds_and_has_a_version(lab, system)
-
-    @pytest.mark.long
-    def test_every_metadata_has_its_type_and_a_value(self, lab, system):
-        super().test_every_metadata_has_its_type_and_a_value(lab, system)
-
-    @pytest.mark.long
-    def test_a_log_of_another_connector_is_not_written(self, lab, system, tmp_path):
-        super().test_a_log_of_another_connector_is_not_written(lab, system, tmp_path)
-
-    @pytest.mark.long
-    def test_a_system_that_is_gone_is_an_error_with_a_code_and_costs_nothing(self, lab, system):
-        super().test_a_system_that_is_gone_is_an_error_with_a_code_and_costs_nothing(lab, system)
-
-    @pytest.mark.long
-    def test_a_secret_is_written_as_a_reference_and_shown_nowhere(self, lab, system):
-        super().test_a_secret_is_written_as_a_reference_and_shown_nowhere(lab, system)
-
 
 class TestRabbitStream(SecretConformance):
+    # In `make test` other connectors have these, which the log and the format decide.
+    in_long_lane = frozenset(
+        {
+            "test_a_rejected_record_that_is_a_row_later_says_where_it_came_from",
+            "test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on",
+            "test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine",
+            "test_stopped_again_and_again_before_anything_is_committed",
+            "test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not",
+            "test_each_record_is_a_row_once",
+            "test_a_log_of_another_connector_is_not_written",
+            "test_an_empty_source_succeeds_and_has_a_version",
+        }
+    )
+
     @pytest.fixture
     def system(self, lab, rabbitmq, monkeypatch):
         monkeypatch.setenv("BROKER", rabbitmq.url)
         return RabbitStream(lab, rabbitmq)
 
-    # In `make test` other connectors have these, which the log and the format decide.
-    @pytest.mark.long
-    def test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(self, lab, system):
-        super().test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(lab, system)
-
-    @pytest.mark.long
-    def test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on(self, lab, system):
-        super().test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on(lab, system)
-
-    @pytest.mark.long
-    def test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(self, lab, system):
-        super().test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(lab, system)
-
-    @pytest.mark.long
-    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
-        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
-
-    @pytest.mark.long
-    def test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(self, lab, system):
-        super().test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(lab, system)
-
-    @pytest.mark.long
-    def test_each_record_is_a_row_once(self, lab, system):
-        super().test_each_record_is_a_row_once(lab, system)
-
-    @pytest.mark.long
-    def test_a_log_of_another_connector_is_not_written(self, lab, system, tmp_path):
-        super().test_a_log_of_another_connector_is_not_written(lab, system, tmp_path)
-
-    @pytest.mark.long
-    def test_an_empty_source_succeeds_and_has_a_version(self, lab, system):
-        super().test_an_empty_source_succeeds_and_has_a_version(lab, system)
-
 
 class TestRabbitQueue(SecretConformance):
+    # In `make test` other connectors have these, which the log and the format decide, or the stories of RabbitMQ.
+    in_long_lane = frozenset(
+        {
+            "test_a_rejected_record_that_is_a_row_later_says_where_it_came_from",
+            "test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine",
+            "test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not",
+            "test_stopped_at_each_point_it_loses_and_repeats_nothing",
+            "test_stopped_again_and_again_before_anything_is_committed",
+            "test_each_record_is_a_row_once",
+            "test_a_log_of_another_connector_is_not_written",
+            "test_a_system_that_is_gone_is_an_error_with_a_code_and_costs_nothing",
+        }
+    )
+
     @pytest.fixture(params=long_but([RabbitQueue], [RabbitQueue, RabbitQuorumQueue]))
     def system(self, lab, rabbitmq, monkeypatch, request):
         monkeypatch.setenv("BROKER", rabbitmq.url)
         return request.param(lab, rabbitmq)
 
-    # In `make test` other connectors have these, which the log and the format decide, or the stories of RabbitMQ.
-    @pytest.mark.long
-    def test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(self, lab, system):
-        super().test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(lab, system)
-
-    @pytest.mark.long
-    def test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(self, lab, system):
-        super().test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(lab, system)
-
-    @pytest.mark.long
-    def test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(self, lab, system):
-        super().test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(lab, system)
-
-    @pytest.mark.long
-    def test_stopped_at_each_point_it_loses_and_repeats_nothing(self, lab, system):
-        super().test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, system)
-
-    @pytest.mark.long
-    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
-        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
-
-    @pytest.mark.long
-    def test_each_record_is_a_row_once(self, lab, system):
-        super().test_each_record_is_a_row_once(lab, system)
-
-    @pytest.mark.long
-    def test_a_log_of_another_connector_is_not_written(self, lab, system, tmp_path):
-        super().test_a_log_of_another_connector_is_not_written(lab, system, tmp_path)
-
-    @pytest.mark.long
-    def test_a_system_that_is_gone_is_an_error_with_a_code_and_costs_nothing(self, lab, system):
-        super().test_a_system_that_is_gone_is_an_error_with_a_code_and_costs_nothing(lab, system)
-
 
 class TestKinesis(SecretConformance):
+    # In `make test` other connectors have these, which the log and the format decide.
+    # The claim about splits, below, is killed at the same points.
+    in_long_lane = frozenset(
+        {
+            "test_a_rejected_record_that_is_a_row_later_says_where_it_came_from",
+            "test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on",
+            "test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine",
+            "test_stopped_again_and_again_before_anything_is_committed",
+            "test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not",
+            "test_each_record_is_a_row_once",
+            "test_a_log_of_another_connector_is_not_written",
+            "test_an_empty_source_succeeds_and_has_a_version",
+            "test_stopped_at_each_point_it_loses_and_repeats_nothing",
+        }
+    )
+
     @pytest.fixture
     def system(self, lab, kinesis, monkeypatch):
         monkeypatch.setenv("SYSTEM_SECRET", SECRET)
         return KinesisStream(lab, kinesis)
-
-    # In `make test` other connectors have these, which the log and the format decide.
-    @pytest.mark.long
-    def test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(self, lab, system):
-        super().test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(lab, system)
-
-    @pytest.mark.long
-    def test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on(self, lab, system):
-        super().test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on(lab, system)
-
-    @pytest.mark.long
-    def test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(self, lab, system):
-        super().test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(lab, system)
-
-    @pytest.mark.long
-    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
-        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
-
-    @pytest.mark.long
-    def test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(self, lab, system):
-        super().test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(lab, system)
-
-    @pytest.mark.long
-    def test_each_record_is_a_row_once(self, lab, system):
-        super().test_each_record_is_a_row_once(lab, system)
-
-    @pytest.mark.long
-    def test_a_log_of_another_connector_is_not_written(self, lab, system, tmp_path):
-        super().test_a_log_of_another_connector_is_not_written(lab, system, tmp_path)
-
-    @pytest.mark.long
-    def test_an_empty_source_succeeds_and_has_a_version(self, lab, system):
-        super().test_an_empty_source_succeeds_and_has_a_version(lab, system)
-
-    # The claim about splits, below, is killed at the same points.
-    @pytest.mark.long
-    def test_stopped_at_each_point_it_loses_and_repeats_nothing(self, lab, system):
-        super().test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, system)
 
     @pytest.mark.long
     def test_a_user_record_that_is_a_row_later_says_where_it_came_from(self, lab, system):
