@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from freshline.declare.settings import Settings
 from freshline.engine.jars import Progress, parse_lock, provide_jars
 from freshline.engine.java import find_java
+from freshline.values.settings import Settings
 from resources.guarded import GuardedProcess
 
 LOCK = Path(__file__).with_name("broker_jars_lock.json")

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from freshline.declare.settings import Settings
+from freshline.values.settings import Settings
 from resources.broker import Broker, new_broker
 from resources.generator import KEYS
 

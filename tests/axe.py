@@ -5,8 +5,8 @@ from __future__ import annotations
 import zipfile
 from typing import Any
 
-from freshline.declare.settings import Settings
 from freshline.engine.jars import Jar, provide_jars
+from freshline.values.settings import Settings
 
 # Published by npm, and on Maven Central as a WebJar, where everything else that is fetched by lock comes from. MPL-2.0.
 AXE_CORE = Jar(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from freshline.declare.freshness import Freshness
-from freshline.declare.settings import Settings
+from freshline.values.freshness import Freshness
+from freshline.values.settings import Settings
 from tests import mariadb as mariadb_server
 from tests.browser import load_pictures, require_chromium
 from tests.lanes import is_in_long_lane

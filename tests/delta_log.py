@@ -10,8 +10,8 @@ from urllib.parse import unquote
 from freshline.commit import write as commit
 from freshline.commit.delta_log import Commit, Newest, newest_version, position_of, read_commit, read_newest
 from freshline.commit.write import Committed
-from freshline.plan.position import TablePosition
-from freshline.plan.receipt import Receipt
+from freshline.values.position import TablePosition
+from freshline.values.receipt import Receipt
 
 
 def newest_of(path: Path) -> Newest:

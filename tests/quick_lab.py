@@ -20,11 +20,11 @@ from sqlglot import exp
 from freshline.attempt.attempt import Attempt
 from freshline.attempt.pin import pin_at
 from freshline.commit.delta_log import newest_version, position_of
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
 from freshline.errors import RequestError
 from freshline.refresh.inputs import Pinned
 from freshline.testing import Lab
+from freshline.values.names import TableName
+from freshline.values.query import SqlQuery
 from tests.stand_in import Inputs, connection, no_spark, rows_by
 
 _TYPES = {

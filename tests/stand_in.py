@@ -26,16 +26,16 @@ from freshline.attempt.partitions import partition_key
 from freshline.attempt.pin import pin_at
 from freshline.commit import small
 from freshline.commit.small import change_small, open_small, replace_small
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.plan.partition import partition_name
-from freshline.plan.receipt import Receipt
 from freshline.plan.result import Strategy
 from freshline.plan.step import AdoptDefinition, FillPartitions, Full, Noop, ReplaceNamedPartitions, Step
 from freshline.query.rules.partition import origin_of
 from freshline.refresh.inputs import Pinned
 from freshline.run import prepare
 from freshline.strategies.full.write import create
+from freshline.values.names import TableName
+from freshline.values.partition import partition_name
+from freshline.values.query import SqlQuery
+from freshline.values.receipt import Receipt
 
 Inputs = Mapping[TableName, Pinned]
 # The rows of a table over its inputs at the positions that were pinned.

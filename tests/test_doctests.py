@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Where modules with examples are, and what their names begin with.
 PLACES = {"platform/freshline": "platform", "tests": "."}
 # These have the sign in other texts.
-WITHOUT = frozenset({"freshline.declare.functions"})
+WITHOUT = frozenset({"freshline.sql.functions"})
 
 
 def modules_with_examples() -> list[str]:

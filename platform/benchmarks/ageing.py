@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from freshline.commit.delta_log import read_newest
 from freshline.commit.small import append_small
-from freshline.declare.names import TableName
 from freshline.run import Runtime, create_savepoint, maintain_table, restore_savepoint
+from freshline.values.names import TableName
 
 COMMITS = 5_000
 FEW_COMMITS = 10

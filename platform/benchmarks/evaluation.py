@@ -32,13 +32,13 @@ from freshline.dagster.lineage import read_lineages, shown_lineages
 from freshline.dagster.sensors.batch import request_batch
 from freshline.dagster.sensors.supervisor import supervise
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_settings
-from freshline.declare.settings import Settings
-from freshline.plan.position import TablePosition
 from freshline.plan.project import open_project
-from freshline.plan.receipt import Receipt
 from freshline.plan.result import RefreshResult, State
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
+from freshline.values.receipt import Receipt
+from freshline.values.settings import Settings
 
 TABLES = 1000
 RECORDS = 200

@@ -37,11 +37,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StreamingQuery
 
-from freshline.declare.names import TableName
 from freshline.declare.project import read_settings
 from freshline.engine.python_tables import PythonTables
 from freshline.engine.spark import build_session, connect_port, stop_session
 from freshline.run import Runtime
+from freshline.values.names import TableName
 
 KEYS = 10_000
 # Batches of which the costs do not count: the JVM compiles, and the first refresh of a table computes all of it.

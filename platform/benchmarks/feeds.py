@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 from spark_avro import provide_spark_avro
 
-from freshline.declare.names import TableName
 from freshline.run import Runtime
+from freshline.values.names import TableName
 from tests.registry import running_registry
 
 RUNS = 10

@@ -17,9 +17,9 @@ from project import Project, refresh, same_by_hash
 from pyspark.sql import SparkSession
 
 from freshline.commit.delta_log import newest_version
-from freshline.declare.names import TableName
 from freshline.refresh.graph_in_memory import Edges, Numbers, Ranks, number_nodes, ranks
 from freshline.refresh.ranks import DAMPING, MOST_RANK_ROUNDS, PART, Step, remaining_error
+from freshline.values.names import TableName
 
 EDGES, PER_COMPONENT, NEW, FILES = 5_000_000, 10, 1_000, 20
 ROUNDS, WARM_UP = 4, 1

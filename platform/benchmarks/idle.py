@@ -27,9 +27,9 @@ from project import Project  # noqa: E402
 
 from freshline.commit.warehouse import Warehouse  # noqa: E402
 from freshline.declare.graph import Graph  # noqa: E402
-from freshline.declare.names import TableName  # noqa: E402
 from freshline.engine.client import EngineClient  # noqa: E402
 from freshline.plan.project import open_project  # noqa: E402
+from freshline.values.names import TableName  # noqa: E402
 
 SOURCE = "CREATE SOURCE event (k STRING, n BIGINT) WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in')"
 TABLE = "CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL {freshness} AS SELECT k, n FROM event"

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from freshline.declare.names import TableName
+from freshline.values.names import TableName
 
 START = 1_000_000
 ADDED = 1_000

@@ -11,9 +11,9 @@ from project import Project, refresh, same
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from freshline.declare.names import TableName
 from freshline.engine.connector_jars import provide_connector_jars
 from freshline.run import Runtime, query
+from freshline.values.names import TableName
 from resources.broker import Broker, new_broker
 
 EVENTS = 1_000_000

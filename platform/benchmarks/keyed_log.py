@@ -15,8 +15,8 @@ from measure import Comparison, compare
 from project import Project, refresh
 from pyspark.sql import DataFrame, SparkSession
 
-from freshline.declare.names import TableName
 from freshline.run import Runtime
+from freshline.values.names import TableName
 
 RECORDS = 1_000
 SMALL = 100_000

@@ -28,14 +28,14 @@ sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 from freshline.cli.explain import explain_promises  # noqa: E402 - found by the path above
 from freshline.commit.control_store import ControlStore  # noqa: E402
 from freshline.commit.warehouse import Warehouse  # noqa: E402
-from freshline.declare.names import TableName  # noqa: E402
 from freshline.declare.project import read_settings  # noqa: E402
-from freshline.declare.settings import Settings  # noqa: E402
-from freshline.declare.spec import SourceSpec  # noqa: E402
 from freshline.engine.client import EngineClient  # noqa: E402
 from freshline.manage.freshness import set_freshness  # noqa: E402
 from freshline.plan.project import open_project  # noqa: E402
 from freshline.report.status import read_status  # noqa: E402
+from freshline.values.names import TableName  # noqa: E402
+from freshline.values.settings import Settings  # noqa: E402
+from freshline.values.spec import SourceSpec  # noqa: E402
 from resources.generator import Generator  # noqa: E402
 
 TABLE = "enriched_orders"

@@ -11,8 +11,8 @@ from project import Project, refresh, same
 from pyspark.sql import SparkSession
 from spark_avro import provide_spark_avro
 
-from freshline.declare.names import TableName
 from freshline.run import Runtime
+from freshline.values.names import TableName
 
 COLUMNS = "event_id STRING, customer_id STRING, kind STRING, amount DOUBLE, at TIMESTAMP, note STRING"
 NAMES = ("event_id", "customer_id", "kind", "amount", "at", "note")

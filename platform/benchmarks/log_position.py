@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from freshline.declare.names import TableName
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import Runtime
 from freshline.sources.reader import Asked
+from freshline.values.names import TableName
 
 
 class LogPosition:

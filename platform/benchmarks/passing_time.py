@@ -13,7 +13,7 @@ from project import Project, refresh, same_by_hash
 from pyspark.sql import SparkSession
 
 from freshline.commit.delta_log import newest_version
-from freshline.declare.names import TableName
+from freshline.values.names import TableName
 
 ROWS = 10_000_000
 LEAVE = 1_000

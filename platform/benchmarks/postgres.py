@@ -20,10 +20,10 @@ from postgres_reading import (
 from project import Project, refresh, same
 from pyspark.sql import SparkSession
 
-from freshline.declare.change import OP
-from freshline.declare.names import TableName
 from freshline.engine.java import find_java
 from freshline.run.batch import newest_batch
+from freshline.values.change import OP
+from freshline.values.names import TableName
 
 NAMES = ("id", "name", "score", "bio", OP)
 

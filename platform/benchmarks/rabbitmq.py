@@ -19,7 +19,7 @@ from measure import NotInstalledError, tree_cpu_seconds
 from project import Project, refresh
 from pyspark.sql import SparkSession
 
-from freshline.declare.names import TableName
+from freshline.values.names import TableName
 from tests.rabbitmq import RabbitServer, find_server, running_rabbitmq
 
 COLUMNS = "id BIGINT, customer STRING, amount DOUBLE, note STRING"

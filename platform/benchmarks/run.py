@@ -36,10 +36,10 @@ from pyspark.sql import DataFrame, SparkSession
 from rabbitmq import Throughput, rabbitmq_ingest
 from tpch import SHARES, Share, tpch
 
-from freshline.declare.names import TableName
 from freshline.declare.project import read_settings
 from freshline.engine.spark import build_session, stop_session
 from freshline.run import Runtime
+from freshline.values.names import TableName
 
 EVENTS = "event_id STRING, customer_id STRING, kind STRING, at TIMESTAMP"
 FILES = "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds');"

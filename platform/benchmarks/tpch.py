@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from benchmarks.tpch_tables.data import generate
 from benchmarks.tpch_tables.declarations import SOURCES
 from benchmarks.tpch_tables.shapes import SHAPES, Shape
-from freshline.declare.names import TableName
 from freshline.run import Runtime
+from freshline.values.names import TableName
 
 SHARES = (0.0001, 0.001, 0.01, 0.1)
 # Whoever is first after a change pays for reading the log of the sources: each of the three is first once.

@@ -39,7 +39,7 @@ TWINS = (
     Twin(
         Plant(
             "a-look-is-of-a-number",
-            "plan/receipt.py",
+            "values/receipt.py",
             'return f"{self.epoch}/{self.seq}/{at}"',
             'return f"{self.seq}"',
             "what was noted of a lost commit is taken for the one that has its number",

@@ -12,9 +12,9 @@ import pytest
 
 from freshline.cli.main import run
 from freshline.commit.control_store import ControlStore
-from freshline.declare.names import TableName
 from freshline.declare.project import read_settings
 from freshline.plan.result import RefreshResult, State
+from freshline.values.names import TableName
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:

@@ -14,12 +14,12 @@ from deltalake import CommitProperties, write_deltalake
 from freshline.cli.main import run
 from freshline.commit.definitions import keep_definition
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.names import TableName
 from freshline.declare.project import read_settings
 from freshline.errors import RequestError
 from freshline.plan.definition import ChangeClass, DefinitionChange, definition_of, start_arguments
 from freshline.plan.project import open_project
-from freshline.plan.receipt import Receipt
+from freshline.values.names import TableName
+from freshline.values.receipt import Receipt
 from tests.cli.conftest import FakeEngine
 
 QUERY = "SELECT customer, count(*) AS order_count, sum(amount) AS total{} FROM orders{} GROUP BY customer"

@@ -12,8 +12,8 @@ from deltalake import write_deltalake
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.names import TableName
 from freshline.declare.project_settings import read_settings
+from freshline.values.names import TableName
 
 pytestmark = pytest.mark.seconds
 

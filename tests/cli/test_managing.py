@@ -14,10 +14,10 @@ import pytest
 
 from freshline.cli.main import run
 from freshline.commit.control_store import ControlStore
-from freshline.declare.names import TableName
 from freshline.declare.project import read_settings
 from freshline.engine.client import EngineClient
 from freshline.plan.intentions import FailureRow
+from freshline.values.names import TableName
 from tests.cli.conftest import FakeEngine
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)

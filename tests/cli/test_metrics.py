@@ -12,11 +12,11 @@ import yaml
 
 from freshline.cli.main import run
 from freshline.cli.metrics import scrape_configuration, shipped
-from freshline.declare.settings import Settings
 from freshline.engine.scrape_files import targets_file, token_file, write_target, write_token
 from freshline.errors import SettingsError
 from freshline.report.metrics.exposition import COUNTER, Family, Sample, labels, text_of
 from freshline.report.metrics.families import families_of
+from freshline.values.settings import Settings
 from tests.cli.conftest import FakeEngine
 from tests.report.metrics.figures import HOSTILE, alert, figures
 from tests.report.metrics.promtool import check_config

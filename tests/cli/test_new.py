@@ -13,7 +13,7 @@ import pytest
 
 from freshline.cli.main import run
 from freshline.declare.project import read_project, read_settings
-from freshline.declare.spec import SourceSpec, TableSpec
+from freshline.values.spec import SourceSpec, TableSpec
 
 ORDERS = '{"order-id": "o-1", "amount": 1.5, "when": "2026-11-01T10:00:00Z", "items": [{"sku": "a", "count": 2}]}\n'
 FILES = ["source", "s", "--connector", "files", "--format", "json"]

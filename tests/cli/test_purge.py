@@ -7,8 +7,8 @@ from pathlib import Path
 
 from freshline.cli.main import run
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.names import TableName
 from freshline.declare.project import read_settings
+from freshline.values.names import TableName
 
 DROP = "DROP MATERIALIZED TABLE spend PURGE"
 

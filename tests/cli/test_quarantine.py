@@ -14,8 +14,8 @@ from deltalake import write_deltalake
 from freshline.cli.main import run
 from freshline.cli.options import open_settings
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.names import TableName
 from freshline.report.quarantine import read_rejected
+from freshline.values.names import TableName
 from tests.cli.conftest import FakeEngine
 
 AT = datetime(2026, 11, 27, 8, tzinfo=UTC)

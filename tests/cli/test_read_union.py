@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import freshline
-from freshline.declare.names import TableName
 from freshline.errors import RequestError
-from freshline.plan.position import TablePosition
 from freshline.plan.union import UnionToken
 from freshline.run.query import resolve_unions
 from freshline.sources.kafka.position import TopicPosition
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
 from tests.cli.conftest import FakeEngine
 
 POSITION = TopicPosition("c", "it's", "id", {0: 4})

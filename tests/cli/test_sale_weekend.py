@@ -14,8 +14,8 @@ from freshline.cli.sale_weekend import TABLE, OrderCount, SaleWeekend, Times, al
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.project import read_project
-from freshline.declare.settings import Settings
 from freshline.report.status import TableStatus, read_status
+from freshline.values.settings import Settings
 from tests.cli.conftest import FakeEngine
 
 ROOT = Path(__file__).parents[2]

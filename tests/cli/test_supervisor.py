@@ -27,9 +27,9 @@ from freshline.cli.options import open_settings
 from freshline.cli.processes import UpRecord, marked
 from freshline.cli.supervisor import Supervisor, dagster_yaml, end_all, record_file
 from freshline.commit.control_store import ControlStore
-from freshline.declare.settings import Settings
 from freshline.engine.process import ProcessId
 from freshline.errors import EngineError, SettingsError
+from freshline.values.settings import Settings
 from tests.cli.conftest import FakeEngine
 from tests.lanes import long_but
 

@@ -11,8 +11,8 @@ import pytest
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.control_store.alerts import AlertStore
-from freshline.declare.names import TableName
 from freshline.plan.alert import Alert, AlertEvent, AlertKind, AlertLevel, News
+from freshline.values.names import TableName
 
 NOW = datetime(2026, 11, 27, 8, 0, tzinfo=UTC)
 LATE = Alert("orders", AlertKind.LATE, AlertLevel.WARN, "it waits", NOW, NOW, NOW, link="http://127.0.0.1:3000/x")

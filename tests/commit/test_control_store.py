@@ -27,11 +27,11 @@ from sqlalchemy.exc import OperationalError
 from freshline.commit.control_store import FORMAT, KEPT_REFRESHES, ControlStore
 from freshline.commit.control_store.database import _WRITERS
 from freshline.commit.control_store.schema import METADATA
-from freshline.declare.freshness import Freshness
-from freshline.declare.names import TableName
 from freshline.errors import FileChangedError, FormatError, FreshlineError, QueryError, SettingsError, StorageError
 from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension
 from freshline.plan.result import RefreshResult, State
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
 from tests.postgres import PostgresServer
 
 NOW = datetime(2026, 11, 1, 12, 0, 0, 123456, tzinfo=UTC)

@@ -16,8 +16,8 @@ from freshline.commit.delta_log import (
     read_receipts,
     receipt_at,
 )
-from freshline.declare.names import TableName
 from freshline.plan.changes import ChangeKind
+from freshline.values.names import TableName
 from tests.delta_log import newest_of, newest_position
 
 S = TableName.parse("s")

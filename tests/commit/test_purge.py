@@ -11,11 +11,11 @@ from deltalake import CommitProperties, write_deltalake
 
 from freshline.commit.purge import FOLDER, finish_purges, purge_table
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.names import TableName
 from freshline.errors import RequestError, StorageError
-from freshline.plan.receipt import Receipt
 from freshline.sources.files.position import FilesPosition
 from freshline.testing import Crash
+from freshline.values.names import TableName
+from freshline.values.receipt import Receipt
 
 SPEND, OTHER = TableName.parse("sales.spend"), TableName.parse("sales.spend__parked")
 

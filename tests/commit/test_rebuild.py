@@ -11,11 +11,11 @@ from sqlalchemy import create_engine, text
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import newest_epoch
 from freshline.commit.rebuild import rebuild
-from freshline.declare.settings import Settings
 from freshline.errors import StorageError
 from freshline.manage.suspension import suspend
 from freshline.report.status import read_status
 from freshline.testing import Lab
+from freshline.values.settings import Settings
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

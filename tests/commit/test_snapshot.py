@@ -11,10 +11,10 @@ from deltalake import DeltaTable
 from freshline.commit.small import append_small, create_small
 from freshline.commit.snapshot import newest_snapshot
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.names import TableName
 from freshline.errors import ReadError
 from freshline.plan.project import open_project
-from freshline.plan.receipt import Receipt
+from freshline.values.names import TableName
+from freshline.values.receipt import Receipt
 
 SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "integer", "nullable": True, "metadata": {}}]}
 A, B, EV = TableName(None, "a"), TableName(None, "b"), TableName(None, "ev")

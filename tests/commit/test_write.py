@@ -19,10 +19,10 @@ from freshline.commit.write import (
     overwrite_table,
     replace_partitions,
 )
-from freshline.declare.names import TableName
 from freshline.errors import FencedError
-from freshline.plan.receipt import Receipt
 from freshline.refresh.literal import quoted
+from freshline.values.names import TableName
+from freshline.values.receipt import Receipt
 from tests.delta_log import receipt_of, write_and_read_back
 from tests.lanes import few_or_many
 

@@ -20,18 +20,18 @@ from freshline.dagster.asset import (
 )
 from freshline.dagster.keys import AssetKeys
 from freshline.dagster.translator import FreshlineTranslator, owner
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
-from freshline.declare.location import Location
-from freshline.declare.names import TableName
-from freshline.declare.query import PythonInput, PythonQuery
-from freshline.declare.settings import Settings
-from freshline.declare.spec import Column, Mode, SourceSpec, Spec, TableSpec
 from freshline.errors import DeclarationError
 from freshline.report.table_text import duration_text
 from freshline.sources.delta.connector import Delta
 from freshline.sources.files.connector import Files
 from freshline.sources.formats.json import Json
+from freshline.values.freshness import Freshness
+from freshline.values.location import Location
+from freshline.values.names import TableName
+from freshline.values.query import PythonInput, PythonQuery
+from freshline.values.settings import Settings
+from freshline.values.spec import Column, Mode, SourceSpec, Spec, TableSpec
 
 SOURCE = SourceSpec(
     name=TableName(None, "touch_event"),

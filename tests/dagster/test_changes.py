@@ -10,10 +10,10 @@ import pytest
 
 from freshline.commit.control_store import ControlStore
 from freshline.dagster.changes import Changes
-from freshline.declare.freshness import Freshness
-from freshline.declare.names import TableName
 from freshline.declare.project import read_settings
 from freshline.plan.intentions import FreshnessOverride, Suspension
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 

@@ -16,10 +16,10 @@ from dagster import (
 
 from freshline.dagster.checks import constraint_verdict, quarantine_verdict, verified_sentence
 from freshline.dagster.executable import executable_checks
-from freshline.declare.names import TableName
-from freshline.declare.spec import Constraint, OnViolation
-from freshline.plan.receipt import Violation, added_up
 from freshline.report.alerts.history import Arrivals
+from freshline.values.names import TableName
+from freshline.values.receipt import Violation, added_up
+from freshline.values.spec import Constraint, OnViolation
 
 TABLE = TableName.parse("t")
 

@@ -12,12 +12,12 @@ from deltalake import write_deltalake
 from freshline.commit.delta_log import open_table
 from freshline.dagster import columns
 from freshline.dagster.columns import UNKNOWN_TYPE, KnownColumns, column_schema
-from freshline.declare.freshness import Freshness
-from freshline.declare.location import Location
-from freshline.declare.names import TableName
-from freshline.declare.query import PythonQuery
-from freshline.declare.spec import TableSpec
 from freshline.errors import SourceError
+from freshline.values.freshness import Freshness
+from freshline.values.location import Location
+from freshline.values.names import TableName
+from freshline.values.query import PythonQuery
+from freshline.values.spec import TableSpec
 
 
 def table(*columns: str, **changes) -> TableSpec:

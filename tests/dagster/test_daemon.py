@@ -22,10 +22,10 @@ from deltalake import CommitProperties, write_deltalake
 from freshline.cli.supervisor import dagster_yaml
 from freshline.commit.control_store import ControlStore
 from freshline.dagster.scheduler import SUPERVISOR, read_scheduler
-from freshline.declare.names import TableName
 from freshline.declare.project import read_settings
-from freshline.declare.settings import Settings
-from freshline.plan.receipt import Receipt
+from freshline.values.names import TableName
+from freshline.values.receipt import Receipt
+from freshline.values.settings import Settings
 
 WORKSPACE = """\
 load_from:

@@ -8,10 +8,10 @@ import pytest
 
 from freshline.dagster.inspection import leave_alone
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.plan.intentions import Intentions, Suspension
 from freshline.report.notices import Standing
+from freshline.values.names import TableName
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 

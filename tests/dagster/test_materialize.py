@@ -26,16 +26,16 @@ from freshline.dagster.materialize import (
     sample_metadata,
 )
 from freshline.dagster.translator import FreshlineTranslator
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
-from freshline.declare.location import Location
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
-from freshline.declare.spec import Column, Mode, SourceSpec
 from freshline.errors import EngineError
 from freshline.report.samples import Mask
 from freshline.sources.files.connector import Files
 from freshline.sources.formats.json import Json
+from freshline.values.freshness import Freshness
+from freshline.values.location import Location
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
+from freshline.values.spec import Column, Mode, SourceSpec
 
 NAME = TableName(None, "touch_event")
 DONE = {"type": "done", "state": "SUCCEEDED", "error": None}

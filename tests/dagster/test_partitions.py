@@ -36,15 +36,15 @@ from freshline.dagster.keys import AssetKeys
 from freshline.dagster.materialize import Materialization, wait_for_steps
 from freshline.dagster.partitions import backfill_of, partition_event, partitions_definition, read_partitioned
 from freshline.dagster.translator import FreshlineTranslator
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_project
 from freshline.declare.project_settings import read_settings
-from freshline.declare.settings import Settings
-from freshline.declare.spec import Mode, TableSpec
-from freshline.declare.time_partition import PartitionUnit, TimePartitions
 from freshline.errors import EngineError
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
+from freshline.values.spec import Mode, TableSpec
+from freshline.values.time_partition import PartitionUnit, TimePartitions
 from tests.dagster.test_materialize import DONE, Engine, failure_of
 
 RANGE = {"dagster/asset_partition_range_start": "2026-02-27", "dagster/asset_partition_range_end": "2026-03-01"}

@@ -14,8 +14,8 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon.types import DaemonHeartbeat
 
 from freshline.dagster.scheduler import BATCH, SUPERVISOR, SchedulerState, read_scheduler, sensor_states
-from freshline.declare.settings import Settings
 from freshline.errors import StorageError
+from freshline.values.settings import Settings
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 RUNNING = {SUPERVISOR: "RUNNING", BATCH: "RUNNING"}

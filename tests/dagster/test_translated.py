@@ -33,10 +33,10 @@ from freshline.dagster import (
     build_definitions,
     build_sensors,
 )
-from freshline.declare.names import TableName
 from freshline.engine.client import EngineClient
 from freshline.errors import DeclarationError, SettingsError
 from freshline.plan.result import RefreshResult, State
+from freshline.values.names import TableName
 from tests.dagster.test_materialize import DONE, Engine, outcome
 
 FILES = {

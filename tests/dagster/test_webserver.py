@@ -17,12 +17,12 @@ import pytest
 
 from freshline.cli.managing import answer_managing
 from freshline.commit.control_store import ControlStore
-from freshline.declare.freshness import Freshness
-from freshline.declare.managing import read_managing
-from freshline.declare.names import TableName
 from freshline.declare.project import read_settings
 from freshline.engine.client import EngineClient
 from freshline.plan.intentions import FreshnessOverride
+from freshline.sql.managing import read_managing
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
 from tests.dagster.served import Webserver, served, wait_until
 
 pytestmark = pytest.mark.slow  # a webserver is started

@@ -14,13 +14,13 @@ import time
 import pytest
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
-from freshline.declare.settings import Settings
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import FreshlineError
 from freshline.plan.explain import declared_types, explain_table
 from freshline.testing.models import linear_model
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
+from freshline.values.spec import SourceSpec, TableSpec
 from tests.plan.test_event_time_kinds import QUERIES, SOURCES
 
 pytestmark = pytest.mark.security

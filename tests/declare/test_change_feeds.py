@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec
 from freshline.merges.last_row import LastRow
 from freshline.sources.formats.debezium import DebeziumJson
+from freshline.values.names import TableName
+from freshline.values.spec import SourceSpec
 
 FEED = "'connector' = 'kafka', 'topic' = 't', 'bootstrap.servers' = 'h:1', 'format' = 'debezium-json'"
 BY_CHANGE = "WITH ('merge' = 'last_row', 'merge.sequence' = 'change')"

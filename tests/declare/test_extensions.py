@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from freshline.declare import extension, registry
 from freshline.declare.project_settings import read_settings
-from freshline.declare.registry import ExtensionError, find_connector
 from freshline.errors import DeclarationErrors, ExtensionFailedError
-from freshline.plan.position import UnknownPosition, position_from_json, require_known, require_lasting
 from freshline.plan.project import open_project
-from freshline.plan.receipt import Receipt
+from freshline.values import extension, registry
+from freshline.values.position import UnknownPosition, position_from_json, require_known, require_lasting
+from freshline.values.receipt import Receipt
+from freshline.values.registry import ExtensionError, find_connector
 from tests.sources.stranger import on_the_path, stranger, write_package
 
 SOURCE = """CREATE SOURCE s (id INT)
@@ -24,8 +24,8 @@ TABLE = "CREATE MATERIALIZED TABLE m (PRIMARY KEY (id))\nWITH ('merge' = 'it')\n
 OLD = {"kind": "spool", "queue": "queue-1", "next": 3}
 MERGE = """
 from dataclasses import dataclass
-from freshline.declare.merge import Merge
-from freshline.declare.options import Option
+from freshline.values.merge import Merge
+from freshline.values.options import Option
 
 @dataclass(frozen=True)
 class It(Merge):
@@ -272,9 +272,9 @@ def test_a_property_that_only_people_see_is_tried_when_the_source_is_declared(pr
 # -- what cannot be used at all
 
 CLASSES = {
-    "connectors": "from freshline.declare.connector import Connector as Base, Position\n",
-    "formats": "from freshline.declare.format import Format as Base\n",
-    "merges": "from freshline.declare.merge import Merge as Base\n",
+    "connectors": "from freshline.values.connector import Connector as Base, Position\n",
+    "formats": "from freshline.values.format import Format as Base\n",
+    "merges": "from freshline.values.merge import Merge as Base\n",
     "strategies": "from freshline.plan.strategy import RefreshStrategy as Base\n",
 }
 
@@ -346,7 +346,7 @@ def test_members_of_every_kind_are_guarded_and_stay_what_they_are(site):
     code = """
 from dataclasses import dataclass
 from functools import cached_property
-from freshline.declare.merge import Merge
+from freshline.values.merge import Merge
 
 class Mixin:
     def complete(self, rows, spec):

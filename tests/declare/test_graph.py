@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.freshness import Freshness
-from freshline.declare.names import TableName
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
 
 
 def name(text: str) -> TableName:

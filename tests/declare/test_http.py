@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec
 from freshline.errors import DeclarationErrors, RequestError
 from freshline.plan.alter import find_table
-from freshline.plan.position import position_from_json
 from freshline.sources.files.position import FileMark, FilesPosition
 from freshline.sources.http.connector import Http
 from freshline.sources.http.position import HttpPosition
+from freshline.values.names import TableName
+from freshline.values.position import position_from_json
+from freshline.values.spec import SourceSpec
 
 POSTED = "'connector' = 'http', 'format' = 'json', 'path' = 'posts', 'token' = '${env:TOKEN}'"
 

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec
 from freshline.sources.jdbc.connector import Jdbc, Name, Overlap
 from freshline.sources.jdbc.format import Rows
+from freshline.values.names import TableName
+from freshline.values.spec import SourceSpec
 
 URL = "'connector' = 'jdbc', 'url' = '${file:secrets/shop}'"
 SNAPSHOT = f"{URL}, 'table' = 'public.orders', 'read' = 'snapshot'"
@@ -119,7 +119,7 @@ def test_a_key_is_needed_and_constraints_are_of_tables(project):
 
 def test_declaring_loads_neither_a_driver_nor_spark():
     code = (
-        "import sys; from freshline.declare.registry import find_connector, find_format; find_connector('jdbc'); "
+        "import sys; from freshline.values.registry import find_connector, find_format; find_connector('jdbc'); "
         "find_format('rows'); assert not {'psycopg', 'pymysql', 'pyspark', 'pyarrow'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec
-from freshline.plan.position import position_from_json
 from freshline.sources.kinesis.connector import Kinesis
 from freshline.sources.kinesis.position import KinesisPosition, ShardPosition
+from freshline.values.names import TableName
+from freshline.values.position import position_from_json
+from freshline.values.spec import SourceSpec
 
 STREAM = "'connector' = 'kinesis', 'format' = 'json', 'stream' = 'orders'"
 KEYS = "'access-key-id' = '${env:KEY}', 'secret-access-key' = '${file:secrets/key}'"
@@ -119,7 +119,7 @@ def test_positions_are_read_as_they_were_written():
 
 def test_declaring_loads_neither_the_client_nor_spark():
     code = (
-        "import sys; from freshline.declare.registry import find_connector; find_connector('kinesis'); "
+        "import sys; from freshline.values.registry import find_connector; find_connector('kinesis'); "
         "assert not {'boto3', 'botocore', 'pyspark', 'pyarrow', 'ssl'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_project, read_settings
 from freshline.errors import DeclarationError
 from freshline.plan.definition import ChangeClass, classify_change, definition_of
 from freshline.testing.models import linear_model
+from freshline.values.names import TableName
 
 TRIP = "CREATE SOURCE trip (id BIGINT, miles DOUBLE, wind INT, at TIMESTAMP) WITH ('connector' = 'delta', 'path' = 'x')"
 TABLE = "CREATE MATERIALIZED TABLE t{} FRESHNESS = INTERVAL '5' MINUTE AS\nSELECT id, {} AS p FROM trip"

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec
 from freshline.errors import RequestError
 from freshline.plan.alter import find_table
 from freshline.sources.postgres.connector import Postgres
 from freshline.sources.postgres.format import PgOutput
+from freshline.values.names import TableName
+from freshline.values.spec import SourceSpec
 
 URL = "'connector' = 'postgres', 'url' = '${file:secrets/shop}'"
 OPTIONS = f"{URL}, 'table' = 'public.orders', 'slot' = 'freshline_orders'"
@@ -109,7 +109,7 @@ def test_it_is_said_what_becomes_of_the_slot(project):
 
 def test_declaring_loads_neither_the_driver_nor_spark():
     code = (
-        "import sys; from freshline.declare.registry import find_connector, find_format; find_connector('postgres'); "
+        "import sys; from freshline.values.registry import find_connector, find_format; find_connector('postgres'); "
         "find_format('pgoutput'); assert not {'psycopg', 'pyspark', 'pyarrow', 'sqlalchemy'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations, read_project
 from freshline.declare.project_settings import read_settings
-from freshline.declare.rules import RULES, declaration_error
 from freshline.errors import DeclarationError, DeclarationErrors
-from tests.declare.conftest import Project
+from freshline.values.names import TableName
+from freshline.values.rules import RULES, declaration_error
+from tests.declared_project import Project
 
 pytestmark = pytest.mark.seconds
 
@@ -162,12 +162,12 @@ def test_only_rules_that_are_listed_can_be_broken(shop):
 
 
 def test_every_rule_is_raised_somewhere():
-    import freshline.declare
-
-    declare = Path(freshline.declare.__path__[0])
-    others = [*(declare.parent / "merges").glob("*.py"), *(declare.parent / "plan").glob("*.py")]
-    others += (declare.parent / "sources").glob("*/connector.py")
-    files = [*declare.glob("*.py"), *others]
+    library = Path(__file__).parents[2] / "platform" / "freshline"
+    rooms = ("values", "sql", "declare", "merges", "plan")
+    files = [
+        *(file for room in rooms for file in (library / room).glob("*.py")),
+        *library.glob("sources/*/connector.py"),
+    ]
     modules = [file.read_text() for file in files if file.name != "rules.py"]
     used = "\n".join(modules)
     assert [code for code in RULES if f'"{code}"' not in used and code != "SEVERAL"] == []
@@ -200,12 +200,12 @@ from pathlib import Path
 begin = time.perf_counter()
 from freshline.declare.project import read_project
 from freshline.declare.project_settings import read_settings
-import freshline.declare.columns, freshline.declare.python_file, freshline.declare.query_parser
+import freshline.sql.columns, freshline.declare.python_file, freshline.sql.query_parser
 graph = read_project(read_settings(Path(sys.argv[1]), {}))
 print(len(graph), [m for m in ("pyspark", "dagster", "deltalake", "pandas", "pyarrow") if m in sys.modules])
 """
 WARM = READ.replace(
-    "import freshline.declare.columns, freshline.declare.python_file, freshline.declare.query_parser\n", ""
+    "import freshline.sql.columns, freshline.declare.python_file, freshline.sql.query_parser\n", ""
 ).replace('"pyspark",', '"pyspark", "sqlglot",')
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from freshline.declare.freshness import Freshness
 from freshline.declare.project_settings import find_project, read_settings
-from freshline.declare.settings import Settings
 from freshline.errors import SettingsError
+from freshline.values.freshness import Freshness
+from freshline.values.settings import Settings
 
 
 def read(project, text: str = "", **environ: str) -> Settings:

@@ -9,14 +9,14 @@ import pytest
 
 import freshline
 from freshline.declare import project
-from freshline.declare.freshness import Freshness
-from freshline.declare.names import TableName
 from freshline.declare.python_file import load_function
-from freshline.declare.query import PythonInput, PythonQuery, SqlQuery
-from freshline.declare.spec import Constraint, Downstream, Mode, OnViolation, SourceSpec, TableSpec
 from freshline.errors import DeclarationErrors
 from freshline.sources.formats.csv import Csv
-from tests.declare.conftest import Project
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
+from freshline.values.query import PythonInput, PythonQuery, SqlQuery
+from freshline.values.spec import Constraint, Downstream, Mode, OnViolation, SourceSpec, TableSpec
+from tests.declared_project import Project
 
 T = TableName(None, "t")
 

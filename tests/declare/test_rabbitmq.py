@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec
 from freshline.errors import RequestError
 from freshline.plan.alter import find_table
-from freshline.plan.position import position_from_json
 from freshline.sources.rabbitmq.connector import RabbitMq
 from freshline.sources.rabbitmq.position import QueuePosition, StreamPosition
+from freshline.values.names import TableName
+from freshline.values.position import position_from_json
+from freshline.values.spec import SourceSpec
 
 BROKER = "'connector' = 'rabbitmq', 'format' = 'json', 'url' = '${file:secrets/broker}'"
 STREAM = f"{BROKER}, 'stream' = 'readings'"
@@ -133,7 +133,7 @@ def test_positions_are_read_as_they_were_written():
 
 def test_declaring_loads_neither_the_driver_nor_spark():
     code = (
-        "import sys; from freshline.declare.registry import find_connector; find_connector('rabbitmq'); "
+        "import sys; from freshline.values.registry import find_connector; find_connector('rabbitmq'); "
         "assert not {'pika', 'pyspark', 'pyarrow', 'ssl'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from freshline.declare.drafts import SourceDraft
-from freshline.declare.names import TableName
 from freshline.declare.sample import RECORDS, csv_columns, json_columns
-from freshline.declare.spec import Column
-from freshline.declare.statement import read_columns
-from freshline.declare.tokens import Text
+from freshline.sql.drafts import SourceDraft
+from freshline.sql.statement import read_columns
+from freshline.sql.tokens import Text
+from freshline.values.names import TableName
+from freshline.values.spec import Column
 
 
 def of_json(*values: object) -> str:

@@ -13,14 +13,14 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from freshline.cli.templates import TEMPLATES, project_files
-from freshline.declare.alert_settings import ALERT_KEYS, CHANNEL_OPTIONS
-from freshline.declare.destination_settings import OPENLINEAGE_KEYS, OTEL_KEYS
-from freshline.declare.options import TABLE_OPTIONS
 from freshline.declare.project_settings import KEYS, read_settings
-from freshline.declare.registry import merge_options
 from freshline.declare.schema import settings_schema, yaml_schema
 from freshline.declare.yaml_table import COMPONENT, FIELDS, find_tables
 from freshline.errors import SettingsError
+from freshline.values.alert_settings import ALERT_KEYS, CHANNEL_OPTIONS
+from freshline.values.destination_settings import OPENLINEAGE_KEYS, OTEL_KEYS
+from freshline.values.options import TABLE_OPTIONS
+from freshline.values.registry import merge_options
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "platform" / "docs").glob("*.md"))

@@ -6,9 +6,6 @@ import time
 
 import pytest
 
-from freshline.declare.column_types import normalise_type
-from freshline.declare.names import TableName
-from freshline.declare.spec import Column, SourceSpec
 from freshline.errors import DeclarationErrors
 from freshline.sources.delta.connector import Delta
 from freshline.sources.files.connector import Files
@@ -19,6 +16,9 @@ from freshline.sources.formats.parquet import Parquet
 from freshline.sources.formats.text import Text
 from freshline.sources.formats.xml import Xml
 from freshline.sources.kafka.connector import Kafka
+from freshline.values.column_types import normalise_type
+from freshline.values.names import TableName
+from freshline.values.spec import Column, SourceSpec
 
 S = TableName(None, "s")
 KAFKA = "'connector' = 'kafka', 'format' = 'json', 'topic' = 't', 'bootstrap.servers' = 'h:1'"

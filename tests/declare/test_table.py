@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from freshline.declare.freshness import Freshness
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import Mode, TableSpec
-from freshline.declare.time_partition import PartitionUnit, TimePartitions
 from freshline.merges.first_row import FirstRow
 from freshline.merges.last_row import LastRow
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
+from freshline.values.query import SqlQuery
+from freshline.values.spec import Mode, TableSpec
+from freshline.values.time_partition import PartitionUnit, TimePartitions
 
 T = TableName(None, "t")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.change import Tombstones
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec
 from freshline.sources.formats.avro import Avro
 from freshline.sources.formats.debezium_avro import DebeziumAvro
 from freshline.sources.formats.json import Json
 from freshline.sources.formats.registry import Registry
+from freshline.values.change import Tombstones
+from freshline.values.names import TableName
+from freshline.values.spec import SourceSpec
 
 URL = ", 'registry.url' = 'https://r:8081'"
 KEYED = "id INT, PRIMARY KEY (id)"

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from freshline.declare.clauses import TableClauses
-from freshline.declare.location import Location
-from freshline.declare.names import TableName
 from freshline.declare.yaml_table import declared_text, find_tables
 from freshline.errors import DeclarationError
+from freshline.sql.clauses import TableClauses
+from freshline.values.location import Location
+from freshline.values.names import TableName
 
 HEAD = "type: freshline.dagster.FreshlineProjectComponent\nattributes:\n  tables:\n"
 FILE = "assets/defs/lake/defs.yaml"

@@ -20,12 +20,17 @@ from freshline import errors
 from freshline.cli.main import COMMANDS, run
 from freshline.cli.templates import project_files
 from freshline.dagster.webserver.access import REFUSALS
-from freshline.declare.alert_settings import ALERT_KEYS, CHANNEL_OPTIONS
-from freshline.declare.destination_settings import OPENLINEAGE_KEYS, OTEL_KEYS
-from freshline.declare.options import SOURCE_OPTIONS_NOT_BUILT, TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT
 from freshline.declare.project import read_project
 from freshline.declare.project_settings import KEYS, VARIABLES, read_settings
-from freshline.declare.registry import (
+from freshline.errors import FreshlineError
+from freshline.report.metrics.families import families_of
+from freshline.testing.models import linear_model
+from freshline.values.alert_settings import ALERT_KEYS, CHANNEL_OPTIONS
+from freshline.values.destination_settings import OPENLINEAGE_KEYS, OTEL_KEYS
+from freshline.values.options import SOURCE_OPTIONS_NOT_BUILT, TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT
+from freshline.values.reason import CODES
+from freshline.values.receipt import Receipt
+from freshline.values.registry import (
     CONNECTORS_NOT_BUILT,
     FORMATS_NOT_BUILT,
     merge_options,
@@ -34,12 +39,7 @@ from freshline.declare.registry import (
     shipped_merges,
     shipped_options,
 )
-from freshline.declare.rules import RULES
-from freshline.errors import FreshlineError
-from freshline.plan.receipt import Receipt
-from freshline.query.reason import CODES
-from freshline.report.metrics.families import families_of
-from freshline.testing.models import linear_model
+from freshline.values.rules import RULES
 from tests.report.metrics.figures import figures
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 LIBRARY = Path(__file__).parents[2] / "platform" / "freshline"
-LIGHT = [*(LIBRARY / "declare").glob("*.py"), *(LIBRARY / "plan").glob("*.py")]
+LIGHT = [file for room in ("values", "sql", "declare", "plan") for file in (LIBRARY / room).glob("*.py")]
 HEAVY = ("pyspark", "dagster", "deltalake", "pyarrow", "pandas", "py4j")
 
 RUN = """

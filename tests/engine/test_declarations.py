@@ -9,15 +9,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
 from freshline.engine import declarations as declarations_module
 from freshline.engine.declarations import Declarations
 from freshline.errors import CancelledError, DeclarationError
 from freshline.plan.project import open_project
 from freshline.testing.models import linear_model
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
 
 ORDERS = (
     "CREATE SOURCE orders (id BIGINT) FRESHNESS = INTERVAL '10' SECOND "

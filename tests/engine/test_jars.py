@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from freshline.declare.settings import Settings
 from freshline.engine.jars import Jar, jar_cache, main, provide_jars, read_kafka_lock, read_lock
 from freshline.errors import JarError
+from freshline.values.settings import Settings
 
 CONTENT = b"not really a jar" * 1_000
 JAR = Jar("com.example:small_2.13:1.2.3", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())

@@ -14,11 +14,8 @@ import pytest
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
-from freshline.declare.spec import Mode
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.loops import LONGEST_PAUSE_SECONDS, Failures, Loops
 from freshline.engine.work import Job
@@ -30,6 +27,9 @@ from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
 from freshline.plan.result import RefreshResult, State
 from freshline.plan.schedule import POLLED, WOKEN, Schedule
 from freshline.refresh.cancellation import Cancellation
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
+from freshline.values.spec import Mode
 
 pytestmark = pytest.mark.seconds
 

@@ -24,13 +24,13 @@ import psutil
 import pytest
 
 from freshline.declare.project import read_settings
-from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.engine.lock import HOLDER, read_holder
 from freshline.engine.scrape_files import targets_file, token_file
 from freshline.engine.server import bind
 from freshline.engine.state_file import read_state, state_file
 from freshline.errors import EngineError, RequestError, StorageError
+from freshline.values.settings import Settings
 from tests.engine.posting import CLICK_TOKEN, Door, declared
 from tests.report.metrics.promtool import check_metrics
 from tests.report.metrics.test_files import RECORDED, metrics_in, queries, rules

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from freshline.declare.names import TableName
 from freshline.engine.maintenance import COMMITS_BETWEEN_LOOKS, Maintenance
+from freshline.values.names import TableName
 
 A, B = TableName(None, "a"), TableName(None, "b")
 

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
-from freshline.declare.settings import Settings
 from freshline.engine.metrics import (
     COUNT_SECONDS,
     WAIT_SECONDS,
@@ -30,6 +28,8 @@ from freshline.plan.result import State
 from freshline.report.metrics.exposition import text_of
 from freshline.report.metrics.families import Heap
 from freshline.report.status import TableStatus
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
 from tests.report.metrics.figures import NOW, alert, outcome, status
 
 SOURCE = "CREATE SOURCE {name} (id BIGINT) WITH ('connector' = 'files', 'format' = 'json', 'path' = '{name}')"

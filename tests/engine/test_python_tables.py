@@ -13,11 +13,11 @@ import pytest
 
 from freshline.declare.limited_process import MARK
 from freshline.declare.project import read_project
-from freshline.declare.settings import Settings
 from freshline.engine.python_tables import PythonTables
 from freshline.engine.spark import connect_port
 from freshline.errors import CancelledError, FreshlineError, PythonLimitError, QueryError
 from freshline.refresh.cancellation import Cancellation
+from freshline.values.settings import Settings
 from tests.conftest import settings_in
 from tests.lanes import long_but
 

@@ -19,7 +19,6 @@ from freshline.commit.delta_log import count_rows, table_id
 from freshline.commit.reading import net_changes
 from freshline.commit.savepoints import keep_savepoint
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.names import TableName
 from freshline.engine.reading import (
     consumers,
     drop_consumer,
@@ -29,9 +28,10 @@ from freshline.engine.reading import (
     register_consumer,
 )
 from freshline.errors import ConsumerError, ConsumerExpiredError, ReadError, RequestError
-from freshline.plan.receipt import Receipt
 from freshline.plan.savepoint import SavedTable, SavedVersion, Savepoint
 from freshline.report.samples import Mask, read_sample
+from freshline.values.names import TableName
+from freshline.values.receipt import Receipt
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 

@@ -18,7 +18,6 @@ from deltalake import CommitProperties, write_deltalake
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.requests import ASKER_GONE_SECONDS, KEPT_SECONDS, Request, Requests, read_refresh
@@ -26,9 +25,10 @@ from freshline.engine.work import Job, Work
 from freshline.errors import DeclarationError, DeclarationErrors, EngineError, QueryError, RequestError
 from freshline.manage.decide import IntentionWriter
 from freshline.plan.alter import decide_suspension
-from freshline.plan.receipt import Receipt
 from freshline.plan.request import LIVE
 from freshline.plan.result import RefreshResult, State
+from freshline.values.names import TableName
+from freshline.values.receipt import Receipt
 from tests.run.small_tables import SmallTables
 
 pytestmark = pytest.mark.seconds

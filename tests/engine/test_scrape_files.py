@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from freshline.declare.settings import Settings
 from freshline.engine.scrape_files import (
     chosen_token,
     forget_target,
@@ -20,6 +19,7 @@ from freshline.engine.scrape_files import (
     write_token,
 )
 from freshline.errors import SettingsError, StorageError
+from freshline.values.settings import Settings
 
 pytestmark = pytest.mark.security
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from freshline.declare.settings import Destination, OpenLineageSettings, Settings
 from freshline.engine.travel import open_lineage, open_tracing
 from freshline.errors import SettingsError
 from freshline.plan.request import RefreshRequest
@@ -20,6 +19,7 @@ from freshline.plan.result import RefreshResult
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import refresh_table
 from freshline.testing import Lab
+from freshline.values.settings import Destination, OpenLineageSettings, Settings
 from tests.report.alerts.servers import WebServer, web_server
 from tests.report.travel.openlineage_schema import check_event
 from tests.report.travel.test_traces import attributes_of, spans_of

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.engine.work import Job, Work
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
 from freshline.plan.result import RefreshResult, State
 from freshline.refresh.cancellation import Cancellation
+from freshline.values.names import TableName
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 

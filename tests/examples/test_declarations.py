@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from freshline.declare.connector import Connector
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_project, read_settings
-from freshline.declare.settings import Settings
 from freshline.sources.delta.connector import Delta
 from freshline.sources.files.connector import Files
+from freshline.values.connector import Connector
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "platform" / "examples"

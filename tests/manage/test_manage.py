@@ -13,12 +13,12 @@ import pytest
 
 import freshline
 from freshline.commit.control_store import ControlStore
-from freshline.declare.freshness import Freshness
-from freshline.declare.names import TableName
 from freshline.declare.project_settings import read_settings
 from freshline.errors import FreshnessError, RequestError, SettingsError
 from freshline.plan.intentions import FailureRow, Intentions
 from freshline.plan.result import RefreshResult, State
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
 
 NOW = datetime(2026, 11, 27, 8, tzinfo=UTC)
 FILES = {

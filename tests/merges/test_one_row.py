@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.freshness import Freshness
-from freshline.declare.location import Location
-from freshline.declare.names import TableName
-from freshline.declare.query_parser import parse_query
-from freshline.declare.spec import TableSpec
 from freshline.merges.first_row import FirstRow
 from freshline.merges.last_row import LastRow
 from freshline.merges.versioned import Versioned
 from freshline.query.select_list import StoredOrder, stored_order
+from freshline.sql.query_parser import parse_query
+from freshline.values.freshness import Freshness
+from freshline.values.location import Location
+from freshline.values.names import TableName
+from freshline.values.spec import TableSpec
 
 NOWHERE = Location("t.sql", 1)
 

@@ -6,9 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.errors import FreshnessError, RequestError
 from freshline.plan.alter import (
@@ -19,6 +17,8 @@ from freshline.plan.alter import (
     decide_suspension,
 )
 from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension, blocked_tables
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
 
 pytestmark = pytest.mark.seconds
 

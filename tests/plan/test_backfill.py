@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.declare.project import read_project
 from freshline.declare.project_settings import read_settings
 from freshline.plan.backfill import Asked, plan_backfill
-from freshline.plan.partition import PartitionState
+from freshline.values.names import TableName
+from freshline.values.partition import PartitionState
 
 NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
 DAYS = "'partition.unit' = 'day', 'partition.start' = '2026-01-01'"

@@ -7,9 +7,9 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freshline.declare.names import TableName
 from freshline.plan.cut import Candidate, Root, ahead_of, choose_agreeing, greatest_of, least_of
-from freshline.plan.position import TablePosition
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
 
 A, B, S = (TableName(None, name) for name in ("a", "b", "s"))
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from freshline.declare.freshness import Freshness
-from freshline.declare.location import Location
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
-from freshline.declare.query import PythonInput, PythonQuery
-from freshline.declare.spec import TableSpec
 from freshline.errors import FormatError
 from freshline.plan.definition import Definition, classify_change, definition_of, may_keep_rows
+from freshline.values.freshness import Freshness
+from freshline.values.location import Location
+from freshline.values.names import TableName
+from freshline.values.query import PythonInput, PythonQuery
+from freshline.values.spec import TableSpec
 
 SOURCE = (
     "CREATE SOURCE s (id INT, k STRING, v INT, tags ARRAY<STRING>) "

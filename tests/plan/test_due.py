@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.plan.due import critical_paths, due_at, due_tables, next_due, poll_seconds, with_driving
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.plan.explain import Explanation, declared_types, explain_table, with_event_time
-from freshline.plan.watermark import TableWatermark
+from freshline.values.names import TableName
+from freshline.values.watermark import TableWatermark
 
 FILES = "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'landing')"
 SOURCES = {

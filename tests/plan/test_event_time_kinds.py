@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec
 from freshline.plan.explain import Explanation, declared_types, explain_table
 from freshline.plan.project import open_project
 from freshline.testing.models import linear_model
+from freshline.values.names import TableName
+from freshline.values.spec import SourceSpec
 
 COLUMNS = "id BIGINT, k STRING, other STRING, ts TIMESTAMP, v DOUBLE, PRIMARY KEY (id)"
 SOURCES = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from freshline.declare.freshness import Freshness
-from freshline.declare.names import TableName
 from freshline.plan.failures import count_failure, is_to_suspend, suspension_reason
 from freshline.plan.intentions import FailureRow
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 TABLE = TableName.parse("spend")

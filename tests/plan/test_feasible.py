@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.plan.feasible import judge_promises
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
 
 
 def name(text: str) -> TableName:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.plan.freshness_cost import Measured, explain_freshness
+from freshline.values.names import TableName
 
 
 def name(text: str) -> TableName:

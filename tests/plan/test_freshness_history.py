@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.plan.freshness_history import (
     LagSample,
     LagSpan,
@@ -22,6 +21,7 @@ from freshline.plan.freshness_history import (
     sums_of,
 )
 from freshline.plan.result import RefreshResult, State
+from freshline.values.names import TableName
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 RESULT = RefreshResult(

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.errors import HistoryRequiredError
 from freshline.plan.changes import ChangeKind
 from freshline.plan.history import require_history
-from freshline.query.reason import Reason
+from freshline.values.names import TableName
+from freshline.values.reason import Reason
 
 S = TableName.parse("s")
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freshline.declare.names import TableName
 from freshline.plan.lag import Held, data_timestamps, is_newest, lag_seconds
-from freshline.plan.position import TablePosition
 from freshline.sources.files.position import FileMark, FilesPosition
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 EVENTS, CUSTOMERS, TABLE, REPORT = (TableName.parse(n) for n in ("events", "customers", "totals", "sales.report"))

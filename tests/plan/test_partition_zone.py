@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.freshness import Freshness
-from freshline.declare.location import Location
-from freshline.declare.names import TableName
-from freshline.declare.query_parser import parse_query
-from freshline.declare.spec import TableSpec
-from freshline.declare.time_partition import PartitionUnit, read_time_partitions
 from freshline.plan.partition_zone import other_days
+from freshline.sql.query_parser import parse_query
+from freshline.values.freshness import Freshness
+from freshline.values.location import Location
+from freshline.values.names import TableName
+from freshline.values.spec import TableSpec
+from freshline.values.time_partition import PartitionUnit, read_time_partitions
 
 TYPES = {TableName.parse("o"): {"at": "TIMESTAMP", "local": "TIMESTAMP_NTZ", "day": "DATE"}}
 

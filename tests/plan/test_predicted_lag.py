@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.plan.feasible import Hop
 from freshline.plan.predicted_lag import PredictedLag, measure_lag, predict_lag
 from freshline.plan.result import RefreshResult
+from freshline.values.names import TableName
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 ORDERS, CLEAN = TableName.parse("orders"), TableName.parse("clean")

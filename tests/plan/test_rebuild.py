@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from freshline.declare.names import TableName
 from freshline.plan.rebuild import newest_decisions, rebuilt_records
 from freshline.plan.result import RefreshResult, State
+from freshline.values.names import TableName
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 SPEND = TableName.parse("spend")

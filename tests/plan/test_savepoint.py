@@ -8,11 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.errors import FormatError, SavepointError
-from freshline.plan.partition import Span
-from freshline.plan.position import TablePosition
-from freshline.plan.receipt import Receipt
 from freshline.plan.savepoint import (
     Moved,
     Restoration,
@@ -23,6 +19,10 @@ from freshline.plan.savepoint import (
     restored_receipt,
 )
 from freshline.sources.files.position import FilesPosition
+from freshline.values.names import TableName
+from freshline.values.partition import Span
+from freshline.values.position import TablePosition
+from freshline.values.receipt import Receipt
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 LOG, DIMENSION, TABLE = TableName(None, "log"), TableName(None, "dimension"), TableName(None, "t")

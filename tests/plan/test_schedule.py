@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
-from freshline.declare.spec import Mode
 from freshline.plan.schedule import DUE, POLLED, WOKEN, Schedule
+from freshline.values.names import TableName
+from freshline.values.spec import Mode
 
 SOURCE = (
     "CREATE SOURCE {name} (id BIGINT) FRESHNESS = INTERVAL '{freshness}' SECOND "

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.errors import DeclarationErrors
 from freshline.plan.standing import open_standing
+from freshline.values.names import TableName
 
 SOURCE = "CREATE SOURCE {} (id INT, v INT) WITH ('connector' = 'files', 'path' = 'landing', 'format' = 'json');"
 TABLE = "CREATE MATERIALIZED TABLE {} (PRIMARY KEY (id)) AS SELECT id, v FROM {};"

@@ -8,23 +8,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from freshline.declare.freshness import Freshness
-from freshline.declare.location import Location
-from freshline.declare.names import TableName
-from freshline.declare.query import PythonInput, PythonQuery
-from freshline.declare.query_parser import parse_query
-from freshline.declare.spec import TableSpec
 from freshline.errors import IncrementalError
 from freshline.merges.first_row import FirstRow
 from freshline.merges.last_row import LastRow
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.choose import choose_step, find_candidates
-from freshline.plan.position import TablePosition
-from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.step import Full, Noop, ReplaceNamedPartitions, Situation
 from freshline.query.clock import ClockSpan
-from freshline.query.reason import CODES
+from freshline.sql.query_parser import parse_query
 from freshline.strategies.append import rule as append_rule
 from freshline.strategies.append.rule import Append
 from freshline.strategies.keys import rule as keys_rule
@@ -33,6 +25,14 @@ from freshline.strategies.keys.rule import LookUpChanged, RefoldKeys, RefreshKey
 from freshline.strategies.merge.rule import MergeRows
 from freshline.strategies.partition import rule as partition_rule
 from freshline.strategies.partition.rule import ReplacePartitions
+from freshline.values.freshness import Freshness
+from freshline.values.location import Location
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
+from freshline.values.query import PythonInput, PythonQuery
+from freshline.values.reason import CODES
+from freshline.values.receipt import Receipt
+from freshline.values.spec import TableSpec
 
 S, R, D = (TableName.parse(name) for name in ("s", "r", "d"))
 

@@ -7,12 +7,12 @@ import pytest
 
 from benchmarks.tpch_tables.data import OTHERS, column_names, generate, new_orders, old_orders
 from benchmarks.tpch_tables.declarations import SOURCES, TABLES, reads, statement
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
 from freshline.plan.changes import ChangeKind
 from freshline.plan.explain import declared_types, find_case
 from freshline.plan.project import open_project
-from freshline.query.reason import Reason
+from freshline.values.names import TableName
+from freshline.values.query import SqlQuery
+from freshline.values.reason import Reason
 from tests.query.two_times import TwoTimes
 
 ONE_SUM = "keys ALGEBRAIC(all rows)"

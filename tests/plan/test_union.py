@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.errors import OffsetsLostError, RequestError, TopicReplacedError
-from freshline.plan.position import TablePosition
 from freshline.plan.union import UnionToken
 from freshline.sources.files.position import FileMark, FilesPosition
 from freshline.sources.files.reader import split_files
 from freshline.sources.kafka.position import TopicPosition
 from freshline.sources.kafka.topic import TopicInspection, TopicRange, require_unread, split_topic
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
 
 AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
 START = TopicPosition("c", "t", "id-1", {0: 10, 1: 20})

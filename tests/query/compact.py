@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.keys import Affected, find_affected
+from freshline.values.reason import Reason
 
 SCHEMA: Mapping[str, Sequence[str]] = {
     "o": ("id", "k", "v", "day", "arr"),

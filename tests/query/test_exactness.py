@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.algebra import find_algebra
 from freshline.query.rules.keys import Affected, find_affected
+from freshline.values.reason import Reason
 
 TYPES = {
     "o": {"id": "INT", "g": "INT", "h": "STRING", "x": "DOUBLE", "n": "BIGINT", "d": "DECIMAL(9,2)", "ts": "TIMESTAMP"},

@@ -16,11 +16,12 @@ from datetime import UTC, datetime
 import duckdb
 import pytest
 
-from freshline.declare import closing, window_functions
-from freshline.declare.closing import AFTER, UNTIL, Closing, Final, moment, written_moment
-from freshline.declare.connector import SEQ, WATERMARK
-from freshline.declare.tokens import Text
-from freshline.declare.window_functions import LoweredQuery, lower_windows
+from freshline.sql import window_functions
+from freshline.sql.tokens import Text
+from freshline.sql.window_functions import LoweredQuery, lower_windows
+from freshline.values import closing
+from freshline.values.closing import AFTER, UNTIL, Closing, Final, moment, written_moment
+from freshline.values.connector import SEQ, WATERMARK
 from tests.scenarios.generator.second_engine import MACROS, translated
 from tests.scenarios.test_final import (
     CALENDARS,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from sqlglot import ErrorLevel, exp, parse, parse_one
 
-from freshline.declare.query_parser import parse_sql
-from freshline.declare.volatile import VOLATILE
 from freshline.query.functions import (
     AGGREGATES,
     UNORDERED,
@@ -16,6 +14,8 @@ from freshline.query.functions import (
     is_unordered,
     name_of,
 )
+from freshline.sql.query_parser import parse_sql
+from freshline.sql.volatile import VOLATILE
 
 # Spark counts these among its aggregates only by what they do.
 GROUPED_ELSEWHERE = {"schema_of_variant_agg", "vector_avg", "vector_sum"}

@@ -12,9 +12,9 @@ from datetime import timedelta
 import duckdb
 import pytest
 
-from freshline.declare.query_parser import parse_query
 from freshline.query.clock import ClockSpan
 from freshline.query.query import read_query
+from freshline.sql.query_parser import parse_query
 from tests.query.test_time_spans import NOON, RELATIONS, TYPES, Narrow, fill
 
 HALF_HOUR = timedelta(minutes=30)

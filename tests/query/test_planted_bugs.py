@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from sqlglot import exp
 
-from freshline.declare import window_functions
-from freshline.declare.as_of_joins import AsOfJoin
-from freshline.declare.count_windows import CountCall
-from freshline.declare.session_windows import SessionCall
 from freshline.query import exactness
 from freshline.query.rules import key_columns, keys, touched_rows
 from freshline.query.tree import Reading, read_as
+from freshline.sql import window_functions
+from freshline.sql.count_windows import CountCall
+from freshline.sql.session_windows import SessionCall
+from freshline.values.as_of_joins import AsOfJoin
 from tests.scenarios.generator import case as cases_of
 from tests.scenarios.generator.case import draw
 from tests.scenarios.generator.judge import Counts, judge_analysis, judge_meaning

@@ -8,16 +8,9 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from freshline.declare.freshness import Freshness
-from freshline.declare.location import Location
-from freshline.declare.names import TableName
-from freshline.declare.query import Span
-from freshline.declare.query_parser import parse_query, parse_sql
-from freshline.declare.spec import TableSpec
 from freshline.merges.last_row import LastRow
 from freshline.query import exactness, query, resolved
 from freshline.query.query import MOST_NODES, Query, read_query
-from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery, find_lineage
 from freshline.query.rules.algebra import find_algebra
 from freshline.query.rules.append import find_branches
@@ -25,6 +18,13 @@ from freshline.query.rules.keys import Affected, find_affected
 from freshline.query.rules.partition import Origin, find_origin
 from freshline.query.select_list import groups_by, stored_order
 from freshline.query.tree import NotDerivedError, sql
+from freshline.sql.query_parser import parse_query, parse_sql
+from freshline.values.freshness import Freshness
+from freshline.values.location import Location
+from freshline.values.names import TableName
+from freshline.values.query import Span
+from freshline.values.reason import Reason
+from freshline.values.spec import TableSpec
 
 
 def read(text):

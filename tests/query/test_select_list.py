@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.query_parser import parse_query
 from freshline.query.query import read_query
 from freshline.query.select_list import groups_by
+from freshline.sql.query_parser import parse_query
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from freshline.declare.match_recognize import lower_patterns
-from freshline.declare.names import TableName
-from freshline.declare.tokens import Text
-from freshline.declare.window_functions import lower_windows
 from freshline.query.query import Query
 from freshline.query.rules.stretch import Bound, Counted, Matches, Sessions, Stretch, find_stretch
+from freshline.sql.match_recognize import lower_patterns
+from freshline.sql.tokens import Text
+from freshline.sql.window_functions import lower_windows
+from freshline.values.names import TableName
 
 EV, NAME = TableName.parse("ev"), TableName.parse("name")
 SESSION = "SESSION(TABLE ev PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10' MINUTES)"

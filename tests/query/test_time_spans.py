@@ -16,13 +16,13 @@ import duckdb
 import pytest
 
 from freshline.query import exactness
-from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules import key_columns, keys, literal_bounds, reaches
 from freshline.query.rules.keys import Affected, find_affected
 from freshline.query.rules.literal_bounds import OPEN, find_bounds, with_conditions
 from freshline.query.tree import sources_of
 from freshline.refresh.stretches import near_values, time_condition
+from freshline.values.reason import Reason
 from tests.query import two_times
 from tests.query.two_times import TIME_WINDOW, TwoTimes, translated
 

@@ -10,9 +10,9 @@ import random
 import duckdb
 import pytest
 
-from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.keys import find_affected
+from freshline.values.reason import Reason
 from tests.query.two_times import TwoTimes
 
 RELATIONS = {"s": ("a", "b"), "r": ("c", "d"), "z": ("e", "f")}

@@ -17,13 +17,13 @@ from functools import cache
 import duckdb
 import sqlglot
 
-from freshline.declare.clock import CLOCK
 from freshline.query.clock import ClockSpan
-from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.algebra import SIGN, AggregateKind, Algebra, find_algebra
 from freshline.query.rules.keys import Affected, Stage, find_affected
 from freshline.query.tree import Reading, view_of
+from freshline.values.clock import CLOCK
+from freshline.values.reason import Reason
 
 Row = tuple[object, ...]
 Sums = tuple[int, ...]

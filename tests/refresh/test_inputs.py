@@ -9,10 +9,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from freshline.commit.delta_log import classify, position_at, receipt_at, table_id
-from freshline.declare.names import TableName
 from freshline.plan.changes import ChangeKind
 from freshline.refresh import inputs
 from freshline.refresh.inputs import CHANGE_TYPE, Pinned, read_net_images, read_signed
+from freshline.values.names import TableName
 
 S = TableName.parse("s")
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from freshline.declare.onnx_file import read_signature
 from freshline.refresh.predicting import BLOCK, PredictError, predict_rows
 from freshline.testing.models import Node, Values, linear_model, onnx_model
+from freshline.values.onnx_file import read_signature
 
 
 def predict(folder: Path, content: bytes, *columns: pa.Array) -> list[object]:

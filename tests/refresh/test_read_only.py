@@ -10,12 +10,6 @@ import pytest
 from pyspark.errors import ParseException
 
 from freshline.commit.delta_log import newest_version
-from freshline.declare.as_of_joins import Versions
-from freshline.declare.clauses import QueryText, TableClauses
-from freshline.declare.functions import ALLOWED_FUNCTIONS, ASKED_TABLE_FUNCTIONS, REFUSED_FUNCTIONS
-from freshline.declare.query_parser import parse_query
-from freshline.declare.statement import read_statement
-from freshline.declare.tokens import Text
 from freshline.errors import DeclarationError, ForbiddenQueryError
 from freshline.refresh.read_only import (
     LOWERED_FUNCTIONS,
@@ -25,6 +19,12 @@ from freshline.refresh.read_only import (
     read_expression,
     read_only,
 )
+from freshline.sql.clauses import QueryText, TableClauses
+from freshline.sql.functions import ALLOWED_FUNCTIONS, ASKED_TABLE_FUNCTIONS, REFUSED_FUNCTIONS
+from freshline.sql.query_parser import parse_query
+from freshline.sql.statement import read_statement
+from freshline.sql.tokens import Text
+from freshline.values.as_of_joins import Versions
 
 ROOT = Path(__file__).parents[2]
 # In no registry: Spark's parser makes them itself, and Delta adds its table functions to each session.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from freshline.declare.names import TableName
 from freshline.query.resolved import find_lineage
 from freshline.report.descriptions import describe_columns
+from freshline.values.names import TableName
 from tests.report.board.shop import open_shop
 
 DECLARATIONS = {

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from freshline.commit.control_store import ControlStore
-from freshline.declare.names import TableName
 from freshline.errors import StorageError
 from freshline.report.lag_recorder import LagRecorder
 from freshline.report.status import TableStatus
+from freshline.values.names import TableName
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 SPEND, EMPTY = TableName.parse("spend"), TableName.parse("empty")

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.report.notices import (
     EVENTS_A_TICK,
     EVENTS_AN_HOUR,
@@ -23,6 +22,7 @@ from freshline.report.notices import (
     why_late,
 )
 from freshline.report.status import LastRefresh, TableStatus
+from freshline.values.names import TableName
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 ORDERS = TableName.parse("orders")

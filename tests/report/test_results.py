@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.errors import EngineError, QueryError
-from freshline.plan.receipt import Violation
 from freshline.plan.result import RefreshResult, State
 from freshline.report.results import RestoreResult, VerifyResult, read_result
+from freshline.values.names import TableName
+from freshline.values.receipt import Violation
 
 AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
 RESULT = RefreshResult(

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from freshline.declare.names import TableName
 from freshline.errors import ReadError
 from freshline.report.samples import Mask, find_masks, read_quarantine, read_sample
+from freshline.values.names import TableName
 from tests.report.board.shop import HOSTILE, open_shop
 
 DECLARATIONS = {

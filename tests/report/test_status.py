@@ -19,18 +19,18 @@ from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import read_newest
 from freshline.commit.small import application
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.declare.project_settings import read_settings
 from freshline.errors import FileChangedError, QueryError, error_from_json
 from freshline.plan.intentions import FreshnessOverride, Suspension
-from freshline.plan.partition import Span
-from freshline.plan.position import Position, TablePosition
-from freshline.plan.receipt import Receipt
 from freshline.plan.result import RefreshResult
 from freshline.report.status import LastRefresh, RowCounts, TableStatus, read_status
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
+from freshline.values.partition import Span
+from freshline.values.position import Position, TablePosition
+from freshline.values.receipt import Receipt
 
 NOW = datetime.now(UTC)
 ORDERS, PRICES, SPEND = TableName.parse("orders"), TableName.parse("prices"), TableName.parse("spend")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.declare.project import read_project
 from freshline.declare.project_settings import read_settings
 from freshline.sources.kafka.connector import Kafka
+from freshline.values.names import TableName
 from resources.topics import declare_topics
 
 ROOT = Path(__file__).parents[2]

@@ -20,14 +20,14 @@ from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import read_newest
 from freshline.commit.small import append_small, change_small, create_small
 from freshline.commit.write import _properties
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
-from freshline.plan.position import Position
 from freshline.plan.project import open_project
-from freshline.plan.receipt import Receipt
 from freshline.run import Runtime, open_runtime
 from freshline.sources.files.position import FilesPosition
 from freshline.testing import Crash
+from freshline.values.names import TableName
+from freshline.values.position import Position
+from freshline.values.receipt import Receipt
+from freshline.values.settings import Settings
 
 DELETED = re.compile(r'("deletionTimestamp":)(\d+)')
 MONTH = 30 * 86400

@@ -9,13 +9,13 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException
 
 from freshline.attempt.failure import translate, translate_statement
-from freshline.declare.freshness import Freshness
-from freshline.declare.location import Location
-from freshline.declare.names import TableName
-from freshline.declare.query_parser import parse_query
-from freshline.declare.spec import TableSpec
 from freshline.errors import RefreshError
 from freshline.refresh.cancellation import Cancellation
+from freshline.sql.query_parser import parse_query
+from freshline.values.freshness import Freshness
+from freshline.values.location import Location
+from freshline.values.names import TableName
+from freshline.values.spec import TableSpec
 
 SPEC = TableSpec(
     TableName.parse("t"), parse_query("SELECT a\nFROM s", "assets/t.sql", 3), Location("assets/t.sql", 1), Freshness(60)

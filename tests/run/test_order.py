@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.run.order import refresh_order
+from freshline.values.names import TableName
 
 FILES = {
     "s.sql": "CREATE SOURCE s (id INT) WITH ('connector' = 'delta', 'path' = 's')",

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.errors import RequestError
 from freshline.run import query
 from freshline.run.query import resolve_names
+from freshline.values.names import TableName
 
 NAMES = [TableName("b", "t"), TableName(None, "s")]
 

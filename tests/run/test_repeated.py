@@ -8,11 +8,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.refresh.inputs import FILE, HASH, RECORD
 from freshline.refresh.known_keys import collect_bits
 from freshline.run import repeated
 from freshline.sources.records import ERROR, mark_duplicates
+from freshline.values.names import TableName
 
 COLUMNS = f"id STRING, {FILE} STRING, {RECORD} BIGINT, {HASH} BIGINT, {ERROR} STRING"
 

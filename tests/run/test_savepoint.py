@@ -8,12 +8,12 @@ from deltalake import DeltaTable, write_deltalake
 from freshline.commit.consumers import read_consumers
 from freshline.commit.delta_log import classify, newest_version
 from freshline.commit.savepoints import read_restoration, read_savepoints
-from freshline.declare.names import TableName
 from freshline.engine.reading import open_reader
 from freshline.errors import ForeignWriteError, RestoreBusyError, SavepointError, SavepointGoneError
 from freshline.plan.changes import ChangeKind
 from freshline.run import create_savepoint, drop_savepoint, finish_restore, restore_savepoint
 from freshline.testing import Crash
+from freshline.values.names import TableName
 from tests.delta_log import newest_of, newest_position
 from tests.run.small_tables import SmallTables
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from freshline.commit.delta_log import read_receipts
-from freshline.declare.names import TableName
 from freshline.engine.backfills import BackfillRequest, Backfills
 from freshline.engine.requests import Request
 from freshline.engine.work import Job, Work
@@ -19,6 +18,7 @@ from freshline.plan.request import BACKFILL, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import refresh_table
 from freshline.testing import Crash, Lab
+from freshline.values.names import TableName
 
 T, BELOW = TableName.parse("t"), TableName.parse("below")
 NOON = datetime(2026, 1, 6, 12, tzinfo=UTC)

@@ -10,8 +10,8 @@ import json
 
 import pytest
 
-from freshline.plan.receipt import Violation
 from freshline.testing import Crash
+from freshline.values.receipt import Violation
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 TABLE_POINTS = ["table-before-quarantine", "table-after-quarantine", "table-before-commit", "table-after-commit"]

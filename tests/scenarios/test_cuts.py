@@ -13,12 +13,12 @@ import pytest
 
 from freshline.cli.doctor import require_moving
 from freshline.commit.snapshot import newest_snapshot
-from freshline.declare.names import TableName
 from freshline.errors import RefreshError
 from freshline.plan.request import LIVE, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import refresh_table
 from freshline.testing import Crash
+from freshline.values.names import TableName
 
 FIVE = "FRESHNESS = INTERVAL '5' MINUTE"
 

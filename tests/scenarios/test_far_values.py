@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 import pytest
 
 from freshline.attempt.spans import partitions_of
-from freshline.declare.names import TableName
-from freshline.declare.spec import Mode, TableSpec
-from freshline.plan.partition import PartitionState
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import query
 from freshline.run.partition_states import read_states
 from freshline.testing import Lab
+from freshline.values.names import TableName
+from freshline.values.partition import PartitionState
+from freshline.values.spec import Mode, TableSpec
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 FAR = ("DATE'9999-12-31'", "DATE'+10000-01-01'", "DATE'0001-01-01'", "DATE'-0044-03-15'")

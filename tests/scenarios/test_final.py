@@ -13,14 +13,14 @@ from decimal import Decimal
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.errors import DeclarationErrors, DefinitionChangedError
 from freshline.plan.request import RefreshRequest
-from freshline.plan.watermark import after_batch
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import batch as batch_module
 from freshline.run import refresh_table
 from freshline.testing import Crash, Lab
+from freshline.values.names import TableName
+from freshline.values.watermark import after_batch
 from tests.lanes import long_but
 from tests.scenarios.test_ingest import redeclare
 

@@ -11,12 +11,12 @@ from decimal import Decimal
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.errors import DeclarationErrors
 from freshline.patterns.matcher import Rows, Skip, SkipTo, find_matches
 from freshline.patterns.pattern import parse_pattern
 from freshline.patterns.program import compile_pattern
 from freshline.testing import Crash
+from freshline.values.names import TableName
 from tests.lanes import long_but
 from tests.scenarios.test_final import (
     EPOCH,

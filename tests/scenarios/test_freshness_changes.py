@@ -19,8 +19,6 @@ import freshline
 from freshline.attempt.runtime import Runtime, utc_now
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import newest_version
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
 from freshline.engine.declarations import Declarations
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.loops import Loops
@@ -28,6 +26,8 @@ from freshline.engine.work import Work
 from freshline.plan.request import RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import open_runtime, refresh_table, verify_table
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
 
 EVENT = (
     "CREATE SOURCE event (event_id STRING, k STRING, op STRING, n BIGINT, PRIMARY KEY (event_id)) "

@@ -23,11 +23,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from freshline.declare.project_settings import read_settings
-from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.engine.state_file import read_state
 from freshline.engine.union import read_union
 from freshline.errors import FreshlineError
+from freshline.values.settings import Settings
 from tests.kafka import Topics
 
 EVENTS, CHUNK, KEYS, PARTITIONS = 200_000, 4_000, 200, 3

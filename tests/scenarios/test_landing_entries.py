@@ -12,12 +12,12 @@ import re
 import pyarrow as pa
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.errors import FilesMisreadError
 from freshline.sources.files import lines, plain_json
 from freshline.sources.files import reader as files_reader
 from freshline.sources.files.lines import inspect_files, pieces_of
 from freshline.sources.files.position import FileMark
+from freshline.values.names import TableName
 from tests.lanes import long_but
 
 # Every character that is printed, but the one that parts folders; and others that a name may have.

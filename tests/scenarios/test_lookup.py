@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from freshline.commit.delta_log import newest_version
-from freshline.declare.names import TableName
 from freshline.errors import LookupKeyError, PartitionError
 from freshline.testing import Crash
+from freshline.values.names import TableName
 from tests.delta_log import receipt_of
 from tests.lanes import long_but
 

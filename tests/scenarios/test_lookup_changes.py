@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.names import TableName
+from freshline.values.names import TableName
 from tests.delta_log import receipt_of
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"

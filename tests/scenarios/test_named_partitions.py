@@ -7,12 +7,12 @@ from datetime import date
 import pytest
 from deltalake import DeltaTable
 
-from freshline.declare.names import TableName
 from freshline.errors import PartitionError
 from freshline.plan.request import RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import refresh_table
 from freshline.run.partition_states import committed_keys
+from freshline.values.names import TableName
 
 T = TableName.parse("t")
 

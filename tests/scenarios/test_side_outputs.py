@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.errors import DeclarationErrors, RequestError
 from freshline.manage.declaration import drop
 from freshline.testing import Crash
+from freshline.values.names import TableName
 from tests.lanes import long_but
 
 ORDERS = "id BIGINT, shop STRING, amount INT, at TIMESTAMP"

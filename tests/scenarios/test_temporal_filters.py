@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from freshline.plan.receipt import Receipt
 from freshline.run import table
 from freshline.run.outcome import receipt_of
+from freshline.values.receipt import Receipt
 
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP, day DATE"
 HOUR = timedelta(hours=1)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.tpch_tables.data import OTHERS, generate, new_orders, old_orders
 from benchmarks.tpch_tables.declarations import TABLES, declare
-from freshline.declare.names import TableName
+from freshline.values.names import TableName
 
 NUMBERS = (Decimal, float)
 

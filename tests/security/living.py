@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 
 from freshline.declare.project_settings import read_settings
-from freshline.declare.settings import Settings
 from freshline.engine.state_file import EngineState, read_state
 from freshline.engine.up_record import UpRecord, record_file
+from freshline.values.settings import Settings
 from tests.report.alerts.servers import MailServer, WebServer, mail_server, make_certificate, web_server
 from tests.security.canaries import Canaries
 from tests.security.servers import PostgresListener, refusing_postgres

@@ -269,7 +269,7 @@ HOLES: tuple[Planted, ...] = (
         "the password is in an error", MODES,
     ),
     _hole(
-        "an error without a code", "declare/managing.py",
+        "an error without a code", "sql/managing.py",
         '            raise tokens.refuse("the end of the statement is expected")',
         '            raise RuntimeError("the end of the statement is expected")',
         "a statement ends in a stack trace", f"{FUZZ}::test_any_input_is_read_or_refused[statements]",
@@ -280,13 +280,13 @@ HOLES: tuple[Planted, ...] = (
         "programs get a code that is not documented", f"{FUZZ}::test_any_input_is_read_or_refused[receipts]",
     ),
     _hole(
-        "a hang", "declare/secret.py",
+        "a hang", "values/secret.py",
         '    if not (text.startswith("${") and text.endswith("}")):',
         '    while "~" in text:\n        continue\n    if not (text.startswith("${") and text.endswith("}")):',
         "a text is read without end", f"{FUZZ}::test_any_input_is_read_or_refused[references]",
     ),
     _hole(
-        "a receipt that is taken as it is", "plan/receipt.py",
+        "a receipt that is taken as it is", "values/receipt.py",
         "        except UNREADABLE as error:\n            raise FormatError(",
         "        except KeyError as error:\n            raise FormatError(",
         "a receipt that somebody changed ends every command", f"{FUZZ}::test_any_input_is_read_or_refused[receipts]",

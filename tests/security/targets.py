@@ -18,13 +18,9 @@ from freshline.dagster.webserver.access import Access, Admit, Door, decide
 from freshline.dagster.webserver.body import judge_body
 from freshline.dagster.webserver.guard import asked_of
 from freshline.dagster.webserver.login import Login
-from freshline.declare.alert_settings import web_problem
 from freshline.declare.graph import Graph
-from freshline.declare.managing import read_managing
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.declare.project_settings import read_settings
-from freshline.declare.secret import resolve_reference
 from freshline.declare.yaml_table import COMPONENT, find_tables
 from freshline.engine.backfills import read_backfill
 from freshline.engine.ingest import Ingest, Limits
@@ -37,7 +33,6 @@ from freshline.errors import FormatError, FreshlineError, RequestError, error_fr
 from freshline.keyed import state as keyed_state
 from freshline.plan.definition import Definition
 from freshline.plan.read import Consumer
-from freshline.plan.receipt import Receipt
 from freshline.plan.result import RefreshResult
 from freshline.plan.savepoint import Savepoint
 from freshline.report.metrics.exposition import GAUGE, Family, Sample, labels
@@ -45,13 +40,18 @@ from freshline.report.results import Rows, read_result
 from freshline.sources.files.lines import Reading, inspect_files, pieces_of, read_pieces
 from freshline.sources.files.position import FileMark
 from freshline.sources.http.landing import Landing
+from freshline.sql.managing import read_managing
 from freshline.testing.models import linear_model
+from freshline.values.alert_settings import web_problem
+from freshline.values.names import TableName
+from freshline.values.receipt import Receipt
+from freshline.values.secret import resolve_reference
 from tests.asgi import ask_asgi
 from tests.conftest import settings_in
 from tests.declare.test_any_text import PARTS, POOL
 from tests.plan.test_event_time_kinds import SOURCES
-from tests.plan.test_receipt import RECEIPT
 from tests.security.fuzz import Target, mutated, mutated_json, odd
+from tests.values.test_receipt import RECEIPT
 
 TOKEN = "token-of-the-fuzzer"
 PORT = 4242

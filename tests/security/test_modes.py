@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from freshline.commit.control_store import ControlStore
-from freshline.declare.settings import Settings, as_private, provide_state
 from freshline.engine.down_mark import write_down_mark
 from freshline.engine.lock import HOLDER, WarehouseLock
 from freshline.engine.process import ProcessId
 from freshline.engine.state_file import EngineState, state_file, write_state
 from freshline.engine.up_record import UpRecord, record_file
 from freshline.errors import SettingsError, StorageError
+from freshline.values.settings import Settings, as_private, provide_state
 
 pytestmark = pytest.mark.security
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from freshline.declare import registry
+from freshline.values import registry
 
 PAGES = Path(__file__).parents[2] / "platform" / "docs"
 MODULES = ("spool", "spool_reader", "pairs")

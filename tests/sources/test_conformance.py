@@ -11,7 +11,6 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from freshline.declare.registry import find_connector
 from freshline.engine.ingest import Ingest
 from freshline.engine.reading import read_changes, read_rows
 from freshline.errors import RequestError
@@ -33,6 +32,7 @@ from freshline.testing.connectors import (
     receipt_of,
 )
 from freshline.testing.formats import FormatClaims
+from freshline.values.registry import find_connector
 from tests.asgi import ask_asgi
 from tests.databases import Shop
 from tests.delta_log import version_of

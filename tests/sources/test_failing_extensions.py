@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from freshline.declare import extension
 from freshline.errors import ExtensionFailedError, RequestError
 from freshline.run import query
 from freshline.testing.claims import ClaimError
 from freshline.testing.connectors import SECRET
 from freshline.testing.formats import FormatClaims
+from freshline.values import extension
 from tests.merges.test_stranger import ENTRIES as MERGES
 from tests.sources.stranger import ENTRIES, MODULES, code_of_page, on_the_path, write_package
 from tests.sources.test_conformance import PairsInFiles, SpoolFile

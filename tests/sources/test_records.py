@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import functions as F
 
-from freshline.declare.names import TableName
 from freshline.sources.kafka.reader import as_records
 from freshline.sources.reader import Group
 from freshline.sources.records import ERROR, accepted, judge_records
+from freshline.values.names import TableName
 
 
 @pytest.mark.slow

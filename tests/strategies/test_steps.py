@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from freshline.declare import registry
 from freshline.plan.step import Step
 from freshline.plan.strategy import RefreshStrategy
+from freshline.values import registry
 
 LIBRARY = Path(__file__).parents[2] / "platform"
 

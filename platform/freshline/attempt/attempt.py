@@ -18,18 +18,18 @@ from freshline.attempt.constraint_check import ConstraintCheck
 from freshline.attempt.pin import Pins
 from freshline.attempt.runtime import Runtime
 from freshline.commit.columns import column_types
-from freshline.declare.closing import Closing
-from freshline.declare.names import TableName
-from freshline.declare.spec import TableSpec
 from freshline.plan.changes import ChangeKind, Changes
-from freshline.plan.partition import Interval, Span
-from freshline.plan.position import Position
-from freshline.plan.receipt import Receipt, Violation
 from freshline.plan.result import Strategy
 from freshline.plan.step import Step
-from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned
+from freshline.values.closing import Closing
+from freshline.values.names import TableName
+from freshline.values.partition import Interval, Span
+from freshline.values.position import Position
+from freshline.values.reason import Reason
+from freshline.values.receipt import Receipt, Violation
+from freshline.values.spec import TableSpec
 
 
 class NotIncremental(Exception):

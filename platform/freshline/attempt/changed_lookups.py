@@ -19,9 +19,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from freshline.attempt.compute import run_before_constraints
-from freshline.declare.names import TableName
-from freshline.declare.spec import TableSpec
-from freshline.query.reason import Reason
 from freshline.query.rules.algebra import SIGN
 from freshline.query.rules.lookups import Lookups
 from freshline.refresh.fold import as_stored
@@ -31,6 +28,9 @@ from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
 from freshline.refresh.netting import comparable, is_compared, is_loosely_equal, net_by, without
 from freshline.refresh.read_only import read_only
+from freshline.values.names import TableName
+from freshline.values.reason import Reason
+from freshline.values.spec import TableSpec
 
 # Whether a row was looked up by this refresh.
 FRESH = "_freshline_fresh"

@@ -11,13 +11,8 @@ from pyspark.sql.types import DataType, StructType
 
 from freshline.attempt.runtime import Runtime
 from freshline.attempt.spans import within
-from freshline.declare.names import TableName
-from freshline.declare.process import require_columns, require_key_types
-from freshline.declare.query import LookupJoin, PythonQuery, SqlQuery
-from freshline.declare.spec import TableSpec
 from freshline.errors import DuplicateKeyError, LookupKeyError, ProcessKeyError
 from freshline.keyed.batches import KIND
-from freshline.plan.partition import Interval
 from freshline.query.first_rows import first_rows
 from freshline.query.query import read_query
 from freshline.query.select_list import groups_by
@@ -29,6 +24,11 @@ from freshline.refresh.inputs import Pinned, read_whole, shadow_inputs
 from freshline.refresh.literal import collect_for_message, quoted
 from freshline.refresh.netting import is_ordered
 from freshline.refresh.read_only import read_declared
+from freshline.values.names import TableName
+from freshline.values.partition import Interval
+from freshline.values.process import require_columns, require_key_types
+from freshline.values.query import LookupJoin, PythonQuery, SqlQuery
+from freshline.values.spec import TableSpec
 
 
 def whole_inputs(

@@ -19,8 +19,6 @@ from freshline.attempt.pin import Pins
 from freshline.attempt.quarantine import commit_quarantine
 from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import exists
-from freshline.declare.spec import OnViolation, TableSpec
-from freshline.plan.receipt import Receipt, Violation
 from freshline.refresh.constraints import (
     TABLE_QUARANTINE_SCHEMA,
     VIOLATED,
@@ -32,6 +30,8 @@ from freshline.refresh.constraints import (
 )
 from freshline.refresh.inputs import FILE, RECORD
 from freshline.refresh.materialize import materialize_once
+from freshline.values.receipt import Receipt, Violation
+from freshline.values.spec import OnViolation, TableSpec
 
 
 class ConstraintCheck:

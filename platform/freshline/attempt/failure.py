@@ -11,11 +11,6 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-from freshline.declare.as_of_joins import DUPLICATE
-from freshline.declare.extension import broken, is_file_of, is_own, where_of
-from freshline.declare.placeholders import in_own_words
-from freshline.declare.query import PythonQuery, SqlQuery
-from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import (
     AsOfDuplicateError,
     CancelledError,
@@ -42,6 +37,11 @@ from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.fold import REPEATED
 from freshline.refresh.matching import MATCH_ERROR
 from freshline.refresh.predicting import PREDICT_ERROR
+from freshline.sql.placeholders import in_own_words
+from freshline.values.as_of_joins import DUPLICATE
+from freshline.values.extension import broken, is_file_of, is_own, where_of
+from freshline.values.query import PythonQuery, SqlQuery
+from freshline.values.spec import SourceSpec, Spec, TableSpec
 
 FULL = ("No space left on device", "Disk quota exceeded")
 READ_ONLY = (

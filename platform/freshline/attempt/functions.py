@@ -20,17 +20,17 @@ from pyspark.sql.types import StringType
 from freshline.attempt.attempt import NotIncremental
 from freshline.attempt.compute import table_rows, type_text
 from freshline.attempt.runtime import Runtime
-from freshline.declare.column_types import takes_values
-from freshline.declare.names import TableName
-from freshline.declare.query import PythonQuery
-from freshline.declare.spec import TableSpec
 from freshline.errors import PromiseBrokenError, QueryError
-from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned, read_whole
 from freshline.refresh.keys import Keys, keys_of
 from freshline.refresh.literal import collect_for_message, quoted
 from freshline.refresh.netting import is_compared
+from freshline.values.column_types import takes_values
+from freshline.values.names import TableName
+from freshline.values.query import PythonQuery
+from freshline.values.reason import Reason
+from freshline.values.spec import TableSpec
 
 # How many rows of a broken promise are shown.
 SAMPLES = 3

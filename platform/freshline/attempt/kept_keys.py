@@ -45,13 +45,13 @@ from pyspark.sql.types import (
 
 from freshline.attempt.attempt import Attempt
 from freshline.commit.delta_log import table_id
-from freshline.declare.names import TableName
-from freshline.declare.query import PythonQuery
-from freshline.declare.spec import TableSpec
 from freshline.keyed.batches import AGAIN, ENTRY, KEY, KIND, LAYER, STATE, TIMER
 from freshline.keyed.state import FORMAT
-from freshline.plan.position import Position
-from freshline.plan.receipt import Receipt
+from freshline.values.names import TableName
+from freshline.values.position import Position
+from freshline.values.query import PythonQuery
+from freshline.values.receipt import Receipt
+from freshline.values.spec import TableSpec
 
 LOG = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from freshline.declare.spec import TableSpec
 from freshline.errors import PartitionError
 from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
+from freshline.values.spec import TableSpec
 
 
 def partition_key(values: Mapping[str, object]) -> str:

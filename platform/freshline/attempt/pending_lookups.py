@@ -24,18 +24,18 @@ from freshline.attempt.attempt import Attempt, LookedUp
 from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import exists, last_seq, open_table
 from freshline.commit.write import create_table, overwrite_table, write_and_read_back
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import TableSpec
 from freshline.errors import FencedError, SourceError
 from freshline.plan.disk import HISTORY_SECONDS
-from freshline.plan.receipt import Receipt
 from freshline.plan.result import Strategy
 from freshline.refresh.fold import as_stored
 from freshline.refresh.inputs import read_version, shadow_inputs
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
 from freshline.refresh.read_only import read_declared
+from freshline.values.names import TableName
+from freshline.values.query import SqlQuery
+from freshline.values.receipt import Receipt
+from freshline.values.spec import TableSpec
 
 TRIES_LEFT = "_freshline_tries_left"
 RETRY_AT = "_freshline_retry_at"

@@ -18,8 +18,6 @@ from freshline.commit.delta_log import (
     table_id,
 )
 from freshline.commit.lag_reading import read_held, superseded_at, with_superseded
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import RefreshError, SourceError
 from freshline.plan.cut import (
     Candidate,
@@ -33,10 +31,12 @@ from freshline.plan.cut import (
     seen_of,
 )
 from freshline.plan.lag import Held, data_timestamps, is_newest, newest_stamp
-from freshline.plan.position import Position, TablePosition
-from freshline.plan.receipt import Receipt
 from freshline.plan.record import Check, complete_until
 from freshline.refresh.inputs import Pinned
+from freshline.values.names import TableName
+from freshline.values.position import Position, TablePosition
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec, Spec, TableSpec
 
 # How far back versions of a table are looked at for a cut on which inputs agree.
 MOST_CANDIDATES = 1_000

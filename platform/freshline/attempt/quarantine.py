@@ -24,17 +24,17 @@ from freshline.attempt.runtime import Runtime
 from freshline.commit.data_files import read_column
 from freshline.commit.delta_log import exists, last_seq, open_table, read_newest
 from freshline.commit.write import append_rows, create_table, fenced_session, set_null, write_and_read_back
-from freshline.declare.connector import RETRIED_IN, Metadata
-from freshline.declare.merge import REJECTED
-from freshline.declare.spec import OnViolation, SourceSpec, Spec, TableSpec
 from freshline.errors import FencedError
 from freshline.plan.disk import HISTORY_SECONDS
-from freshline.plan.receipt import Receipt, side_receipt
 from freshline.refresh.constraints import TABLE_QUARANTINE_SCHEMA
 from freshline.refresh.fold import has_key
 from freshline.refresh.inputs import FILE, RECORD, SEQ, Pinned
 from freshline.refresh.literal import quoted
 from freshline.sources.records import quarantine_schema
+from freshline.values.connector import RETRIED_IN, Metadata
+from freshline.values.merge import REJECTED
+from freshline.values.receipt import Receipt, side_receipt
+from freshline.values.spec import OnViolation, SourceSpec, Spec, TableSpec
 
 
 def next_seq(runtime: Runtime, spark: SparkSession, spec: Spec, previous: Receipt | None, mode: str) -> int:

@@ -24,11 +24,7 @@ from freshline.commit.delta_log import newest_epoch
 from freshline.commit.models import keep_model
 from freshline.commit.refresh_log import RefreshLog
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.extension import given
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import FreshlineError, SourceError
 from freshline.plan.definition import definition_of
 from freshline.plan.models import models_of
@@ -38,6 +34,10 @@ from freshline.refresh.kept import KeptRows
 from freshline.refresh.known_keys import KnownKeys
 from freshline.refresh.predicting import note_file
 from freshline.sources.reader import Reader
+from freshline.values.extension import given
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
+from freshline.values.spec import SourceSpec, TableSpec
 
 LOG = logging.getLogger(__name__)
 

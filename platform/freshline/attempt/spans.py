@@ -8,11 +8,11 @@ from datetime import UTC, date, datetime
 from pyspark.sql.types import DataType, DateType, StringType, StructType, TimestampNTZType, TimestampType
 
 from freshline.attempt.runtime import Runtime
-from freshline.declare.spec import Mode, TableSpec
-from freshline.declare.time_partition import PartitionUnit, TimePartition, TimePartitions
 from freshline.errors import PartitionError
-from freshline.plan.partition import Interval, wanted_until
 from freshline.refresh.literal import quoted, sql_literal
+from freshline.values.partition import Interval, wanted_until
+from freshline.values.spec import Mode, TableSpec
+from freshline.values.time_partition import PartitionUnit, TimePartition, TimePartitions
 
 NOTHING = "false"
 

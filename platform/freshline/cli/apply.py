@@ -15,10 +15,10 @@ from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.refresh import exit_code, outcome_lines
 from freshline.declare.graph import Graph
-from freshline.declare.managing import read_start
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
+from freshline.sql.managing import read_start
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
     from freshline.plan.definition import DefinitionChange

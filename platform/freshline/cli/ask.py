@@ -10,9 +10,9 @@ import click
 
 from freshline.cli.failures import CommandError
 from freshline.cli.progress import Progress
-from freshline.declare.settings import Settings
 from freshline.engine.state_file import read_state
 from freshline.errors import CancelledError, EngineError
+from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
     from freshline.engine.client import EngineClient

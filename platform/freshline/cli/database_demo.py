@@ -34,13 +34,13 @@ from freshline.cli.progress import Progress
 from freshline.cli.refresh import FINE, outcome_lines
 from freshline.cli.status import open_status, status_text
 from freshline.cli.supervisor import undisturbed
-from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.engine.process import ProcessId
 from freshline.engine.state_file import read_state
 from freshline.errors import EngineError, SettingsError
 from freshline.plan.project import open_project
 from freshline.report.table_text import duration_text
+from freshline.values.settings import Settings
 
 DECLARATIONS, ADDRESS = "FRESHLINE_DECLARATIONS", "FRESHLINE_DEMO_DATABASE"
 KILLS = 10

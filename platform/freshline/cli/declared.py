@@ -10,9 +10,9 @@ import click
 
 from freshline.cli.failures import name_beside
 from freshline.declare.graph import Graph
-from freshline.declare.settings import Settings
 from freshline.plan import standing
 from freshline.report.table_text import printable
+from freshline.values.settings import Settings
 
 
 def open_declared(settings: Settings, wanted: Collection[str] = ()) -> Graph:

@@ -33,13 +33,13 @@ from freshline.cli.supervisor import Supervisor, end_all, interruptible, undistu
 from freshline.cli.terminal import tell, terminal_width
 from freshline.cli.verify import verification_lines
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
-from freshline.declare.spec import SourceSpec
 from freshline.engine.client import EngineClient
 from freshline.errors import RequestError, SettingsError
 from freshline.plan.project import open_project
 from freshline.report.table_text import duration_text
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
+from freshline.values.spec import SourceSpec
 
 if TYPE_CHECKING:
     from freshline.report.status import TableStatus

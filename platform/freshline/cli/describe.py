@@ -7,12 +7,12 @@ from typing import Any
 from freshline.cli.status import open_status
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.models import models_text
 from freshline.report.intention_text import intention_lines
 from freshline.report.table_text import duration_text, freshness_text, table_text
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
+from freshline.values.spec import SourceSpec, TableSpec
 
 UNKNOWN_TYPE = "known after the first refresh"
 

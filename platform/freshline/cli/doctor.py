@@ -23,20 +23,6 @@ from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.processes import UpRecord
 from freshline.cli.progress import Progress
 from freshline.cli.supervisor import check_port, end_left, record_file
-from freshline.declare.registry import (
-    CONNECTOR_GROUP,
-    FORMAT_GROUP,
-    MERGE_GROUP,
-    STRATEGY_GROUP,
-    ExtensionError,
-    find_connector,
-    find_format,
-    find_merge,
-    find_strategy,
-    outside,
-)
-from freshline.declare.secret import read_dagster_token
-from freshline.declare.settings import Settings, provide_state
 from freshline.engine.state_file import read_state, remove_state, state_file
 from freshline.errors import (
     DeliveryError,
@@ -50,6 +36,20 @@ from freshline.errors import (
 from freshline.plan.models import SHOWN
 from freshline.plan.project import open_project
 from freshline.report.table_text import padded
+from freshline.values.registry import (
+    CONNECTOR_GROUP,
+    FORMAT_GROUP,
+    MERGE_GROUP,
+    STRATEGY_GROUP,
+    ExtensionError,
+    find_connector,
+    find_format,
+    find_merge,
+    find_strategy,
+    outside,
+)
+from freshline.values.secret import read_dagster_token
+from freshline.values.settings import Settings, provide_state
 
 if TYPE_CHECKING:
     from freshline.report.status import TableStatus

@@ -14,14 +14,14 @@ import click
 from freshline.cli.declared import open_declared
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.terminal import show, terminal_width
-from freshline.declare.settings import Settings
 from freshline.errors import RequestError
 from freshline.report.table_text import wrapped_lines
+from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
     from freshline.declare.graph import Graph
-    from freshline.declare.spec import TableSpec
     from freshline.plan.freshness_cost import Measured
+    from freshline.values.spec import TableSpec
 
 
 @click.command(epilog="\b\nExample:\n  freshline explain daily_spend --freshness")
@@ -47,7 +47,7 @@ def command(tables: Sequence[str], freshness: bool, project: Path | None, as_jso
 
 def explain(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object]]:
     """The explanation of each table as a text and as a JSON object. Raises RequestError for what is no table."""
-    from freshline.declare.rules import nearest
+    from freshline.values.rules import nearest
 
     graph = open_declared(settings, tables)
     specs = {str(spec.name).lower(): spec for spec in graph.tables}
@@ -89,8 +89,8 @@ def explain_promises(settings: Settings, tables: Sequence[str]) -> list[tuple[st
 
 
 def _explained(graph: Graph, measured: Measured, tables: Sequence[str]) -> list[tuple[str, object]]:
-    from freshline.declare.rules import nearest
     from freshline.plan.freshness_cost import explain_freshness
+    from freshline.values.rules import nearest
 
     known = {str(name).lower(): name for name in graph.order}
     chosen = []

@@ -24,7 +24,9 @@ from freshline.cli.refreshes import read_refreshes, refreshes_text
 from freshline.cli.savepoint import read_savepoints, savepoint_text, savepoints_text
 from freshline.cli.status import open_status, status_text
 from freshline.cli.verify import show_verifications
-from freshline.declare.managing import (
+from freshline.engine.client import EngineClient
+from freshline.errors import RequestError
+from freshline.sql.managing import (
     AlterQuery,
     Create,
     CreateSavepoint,
@@ -46,11 +48,9 @@ from freshline.declare.managing import (
     Suspend,
     Verify,
 )
-from freshline.declare.names import TableName
-from freshline.declare.rules import nearest
-from freshline.declare.settings import Settings
-from freshline.engine.client import EngineClient
-from freshline.errors import RequestError
+from freshline.values.names import TableName
+from freshline.values.rules import nearest
+from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
     from freshline.declare.graph import Graph

@@ -12,11 +12,11 @@ import click
 
 from freshline.cli.ask import running_engine
 from freshline.cli.options import json_option, open_settings, project_option
-from freshline.declare.secret import FILE_REFERENCE
-from freshline.declare.settings import Settings
 from freshline.engine.scrape_files import JOB, instance, target_of, targets_file, token_file
 from freshline.errors import EngineError, SettingsError
 from freshline.report.table_text import printable
+from freshline.values.secret import FILE_REFERENCE
+from freshline.values.settings import Settings
 
 _REFRESH_SECONDS = 15
 # Read as a pattern by Prometheus, in all but these as they are.

@@ -18,18 +18,18 @@ import click
 
 from freshline.cli.declared import named_mistakes
 from freshline.cli.options import json_option, open_settings, project_option, written_out
-from freshline.declare.drafts import SourceDraft, TableDraft
-from freshline.declare.freshness import Freshness
-from freshline.declare.names import TableName
-from freshline.declare.registry import CONNECTORS, FORMATS, MERGES, ExtensionError, find_connector, find_merge
 from freshline.declare.sample import csv_columns, json_columns
-from freshline.declare.settings import Settings
-from freshline.declare.spec import Column, Downstream
-from freshline.declare.statement import read_columns
-from freshline.declare.tokens import Text
 from freshline.errors import RequestError
 from freshline.plan.standing import judge_change
 from freshline.report.table_text import printable
+from freshline.sql.drafts import SourceDraft, TableDraft
+from freshline.sql.statement import read_columns
+from freshline.sql.tokens import Text
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
+from freshline.values.registry import CONNECTORS, FORMATS, MERGES, ExtensionError, find_connector, find_merge
+from freshline.values.settings import Settings
+from freshline.values.spec import Column, Downstream
 
 SAMPLES: Mapping[str, Callable[[Any], tuple[Column, ...]]] = {"json": json_columns, "csv": csv_columns}
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from freshline.declare.project_settings import find_project, read_settings
-from freshline.declare.settings import Settings
+from freshline.values.settings import Settings
 
 _SHORT = re.compile(r"\s*(\d+)\s*(s|min|m|h|d)\s*", re.IGNORECASE)
 _UNITS = {"s": "seconds", "min": "minutes", "m": "minutes", "h": "hours", "d": "days"}

@@ -20,9 +20,6 @@ from freshline.cli.terminal import show, terminal_width
 from freshline.commit.control_reading import open_for_a_look
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.disk import DiskForecast, forecast_disk, history_seconds
 from freshline.plan.feasible import judge_promises
 from freshline.plan.hold import HeldBy, held_tables
@@ -32,6 +29,9 @@ from freshline.plan.project import open_project
 from freshline.report.alerts.channels.opened import channel_problems
 from freshline.report.intention_text import intention_lines
 from freshline.report.table_text import bytes_text, freshness_text, table_text, wrapped_lines
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
+from freshline.values.spec import SourceSpec, TableSpec
 
 if TYPE_CHECKING:
     from freshline.plan.definition import DefinitionChange

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import psutil
 
-from freshline.declare.settings import as_private
 from freshline.engine.process import ProcessId
 from freshline.engine.up_record import MARK as MARK
 from freshline.engine.up_record import UpRecord as UpRecord
 from freshline.errors import EngineError
+from freshline.values.settings import as_private
 
 _GRACE_SECONDS = 20.0  # Dagster's daemon finishes an iteration before it ends
 

@@ -15,12 +15,12 @@ from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.refresh import show_outcomes
 from freshline.cli.terminal import show, terminal_width
-from freshline.declare.names import TableName
-from freshline.declare.rules import nearest
-from freshline.declare.settings import Settings
 from freshline.errors import RequestError
 from freshline.plan.standing import open_standing
 from freshline.report.table_text import printable, wrapped_lines
+from freshline.values.names import TableName
+from freshline.values.rules import nearest
+from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
     from freshline.report.quarantine import RejectedRecord

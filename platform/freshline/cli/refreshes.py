@@ -11,11 +11,11 @@ import click
 
 from freshline.cli.declared import open_declared
 from freshline.cli.options import json_option, open_settings, project_option
-from freshline.declare.names import TableName
-from freshline.declare.rules import nearest
-from freshline.declare.settings import Settings
 from freshline.errors import RequestError
 from freshline.report.table_text import count_text, duration_text, table_text
+from freshline.values.names import TableName
+from freshline.values.rules import nearest
+from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
     from freshline.plan.result import RefreshResult

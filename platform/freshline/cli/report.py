@@ -13,14 +13,14 @@ import click
 from freshline.cli.options import json_option, open_settings, project_option, written_out
 from freshline.cli.progress import Progress
 from freshline.cli.status import running_tables, untold_alerts
-from freshline.declare.freshness import parse_seconds
 from freshline.errors import RequestError
 from freshline.plan.standing import open_standing
 from freshline.report.table_text import bytes_text, count_text
+from freshline.values.freshness import parse_seconds
 
 if TYPE_CHECKING:
-    from freshline.declare.settings import Settings
     from freshline.report.board.board import Board
+    from freshline.values.settings import Settings
 
 # A page has some tens of kilobytes; a file of many thousand would open slowly.
 MOST_PAGES = 100

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from freshline.cli.ask import ask
 from freshline.cli.progress import Progress
-from freshline.declare.freshness import Freshness
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.report.table_text import duration_text
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
     from freshline.report.status import TableStatus

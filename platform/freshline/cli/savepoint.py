@@ -12,7 +12,7 @@ import click
 from freshline.cli.ask import ask, connect
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
-from freshline.declare.settings import Settings
+from freshline.values.settings import Settings
 
 
 @click.group(epilog="\b\nExample:\n  freshline savepoint create before_the_sale")

@@ -11,9 +11,9 @@ from freshline.cli.ask import ask, connect
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.shell import converse, one_statement, read_pipe, read_terminal
-from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.report.rows_text import rows_json, rows_text
+from freshline.values.settings import Settings
 
 # Statements that are not for Spark begin with one of these; what they mean is read when one does.
 MANAGING = ("ALTER", "CREATE", "DROP", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "VERIFY", "RESTORE")
@@ -56,7 +56,7 @@ def _answer(
     settings: Settings, client: EngineClient | None, statement: str, limit: int, as_json: bool, snapshot: bool
 ) -> int:
     if any(word in statement.upper() for word in MANAGING):
-        from freshline.declare.managing import read_managing
+        from freshline.sql.managing import read_managing
 
         managing = read_managing(statement)
         if managing is not None:

@@ -22,8 +22,6 @@ from freshline.cli.terminal import show, terminal_width
 from freshline.commit.control_reading import open_for_a_look
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
 from freshline.engine.watch_health import read_watch_problems
 from freshline.errors import DeliveryError, EngineError
 from freshline.plan.result import State
@@ -38,6 +36,8 @@ from freshline.report.table_text import (
     width,
     wrapped_lines,
 )
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -25,8 +25,6 @@ from pathlib import Path
 
 from freshline.cli.ask import running_engine
 from freshline.cli.processes import MARK, UpRecord, end_marked, new_mark, rotate, start
-from freshline.declare.secret import read_dagster_token
-from freshline.declare.settings import Settings, as_private
 from freshline.engine.client import EngineClient
 from freshline.engine.down_mark import write_down_mark
 from freshline.engine.lock import find_holder
@@ -36,6 +34,8 @@ from freshline.engine.up_record import LONG_RUNNING, EndedChild
 from freshline.engine.up_record import record_file as record_file
 from freshline.engine.watch_health import is_gone
 from freshline.errors import EngineError, FreshlineError, SettingsError
+from freshline.values.secret import read_dagster_token
+from freshline.values.settings import Settings, as_private
 
 _READY_SECONDS = 180.0  # a webserver on a cold disk, with every table's metadata to read
 _WATCH_SECONDS = 1.0

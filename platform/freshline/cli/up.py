@@ -18,9 +18,9 @@ from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.processes import UpRecord
 from freshline.cli.progress import Progress
 from freshline.cli.supervisor import Supervisor, check_port, interruptible, last_line, record_file
-from freshline.declare.settings import Settings, as_private
 from freshline.errors import EngineError
 from freshline.report.alerts.channels.opened import channel_problems
+from freshline.values.settings import Settings, as_private
 
 _START_SECONDS = 600.0  # the first start may fetch jars
 

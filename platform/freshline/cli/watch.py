@@ -19,13 +19,13 @@ from freshline.cli.failures import FAILED
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.processes import UpRecord
 from freshline.cli.supervisor import record_file
-from freshline.declare.settings import Settings
 from freshline.engine.declarations import Declarations
 from freshline.engine.process import ProcessId
 from freshline.engine.state_file import read_state
 from freshline.engine.watch_health import is_gone
 from freshline.errors import FreshlineError, RequestError
 from freshline.report.log_lines import line_formatter
+from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
     from freshline.plan.record import Heartbeat

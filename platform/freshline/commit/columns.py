@@ -10,8 +10,8 @@ from deltalake.schema import ArrayType, DataType, MapType, PrimitiveType, Struct
 from freshline.commit.delta_log import exists, open_table
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.declare.names import RESERVED_COLUMN, TableName
-from freshline.declare.spec import TableSpec
+from freshline.values.names import RESERVED_COLUMN, TableName
+from freshline.values.spec import TableSpec
 
 # Delta's names of types that Spark SQL spells otherwise; the rest differ in letter case only.
 SQL_TYPES: Mapping[str, str] = {

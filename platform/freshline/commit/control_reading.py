@@ -24,12 +24,12 @@ from freshline.commit.control_rows import (
     record_of,
     seconds_of_tables,
 )
-from freshline.declare.names import TableName
 from freshline.errors import StorageError
 from freshline.plan.intentions import Intentions
 from freshline.plan.record import Check, Heartbeat
 from freshline.plan.request import BACKFILL
 from freshline.plan.result import DECISIONS, RefreshResult, State, Strategy
+from freshline.values.names import TableName
 
 if TYPE_CHECKING:
     from freshline.commit.control_store import ControlStore

@@ -11,11 +11,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from freshline.declare.freshness import Freshness
-from freshline.declare.names import TableName
 from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension
 from freshline.plan.record import Check, Heartbeat
 from freshline.plan.result import RefreshResult
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
 
 # The newest format of the store, and the tables that it has.
 FORMAT = 5

@@ -20,8 +20,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow.dataset import ParquetReadOptions
 
-from freshline.declare.names import CHANGE_TYPE
 from freshline.errors import SourceError
+from freshline.values.names import CHANGE_TYPE
 
 # Spark wrote times in a form that Arrow takes for nanoseconds, which reach to the year 2262.
 TIMES = ParquetReadOptions(coerce_int96_timestamp_unit="us")

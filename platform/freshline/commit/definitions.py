@@ -13,9 +13,9 @@ from uuid import uuid4
 
 from freshline.commit.delta_log import exists, read_newest
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import UNREADABLE_FILE, StorageError
 from freshline.plan.definition import ChangeClass, Definition, DefinitionChange, classify_change, definition_of
+from freshline.values.spec import SourceSpec, TableSpec
 
 FOLDER = "_freshline_definitions"
 _PLAIN_TYPE = re.compile(

@@ -17,15 +17,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from freshline.declare.connector import WATERMARK
-from freshline.declare.names import TableName
 from freshline.errors import SourceError
 from freshline.plan.changes import ChangeKind, Changes, RecordedFiles
 from freshline.plan.disk import CommitSize
 from freshline.plan.lag import lag_seconds
-from freshline.plan.position import TablePosition
-from freshline.plan.receipt import Receipt, epoch_of, seq_of
 from freshline.plan.result import RefreshResult, State
+from freshline.values.connector import WATERMARK
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
+from freshline.values.receipt import Receipt, epoch_of, seq_of
 
 if TYPE_CHECKING:
     import deltalake

@@ -1,7 +1,7 @@
 """How far the events of a log table have come, by the receipts and rows of its log alone.
 
-The receipt of each batch has it (`freshline.plan.watermark`). Rows are read only where the receipt does not: the log is
-of an earlier commit, or its watermark was declared after the batch.
+The receipt of each batch has it (`freshline.values.watermark`). Rows are read only where the receipt does not: the log
+is of an earlier commit, or its watermark was declared after the batch.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 
 from freshline.commit.delta_log import greatest_time, least_time, open_table, read_commit, read_newest, receipt_at
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.closing import Closing
-from freshline.declare.connector import INGESTED_AT
-from freshline.declare.mode import driving_inputs
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import SourceSpec, Spec, TableSpec
-from freshline.plan.position import Position, TablePosition
-from freshline.plan.receipt import Receipt
-from freshline.plan.watermark import (
+from freshline.values.closing import Closing
+from freshline.values.connector import INGESTED_AT
+from freshline.values.mode import driving_inputs
+from freshline.values.names import TableName
+from freshline.values.position import Position, TablePosition
+from freshline.values.query import SqlQuery
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec, Spec, TableSpec
+from freshline.values.watermark import (
     WHOLE_SOURCE,
     EventTime,
     PartitionTime,

@@ -14,11 +14,11 @@ from pathlib import Path
 from freshline.commit.delta_log import Newest, newest_version, position_at, read_commit, read_newest, table_id
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.plan.lag import Held, is_newest
-from freshline.plan.position import TablePosition, position_from_json
 from freshline.plan.record import Check, complete_until
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition, position_from_json
+from freshline.values.spec import SourceSpec, Spec, TableSpec
 
 
 def held_at(

@@ -24,8 +24,8 @@ from freshline.commit.delta_log import COMMIT_FILE, newest_version, open_table, 
 from freshline.commit.small import FILE_SIZE, open_small, writing
 from freshline.errors import StorageError
 from freshline.plan.maintenance import FULL_FILE_BYTES, FileSizes, Kept
-from freshline.plan.receipt import Receipt
 from freshline.refresh.literal import quoted, sql_literal
+from freshline.values.receipt import Receipt
 
 LOG = logging.getLogger(__name__)
 

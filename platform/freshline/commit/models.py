@@ -11,8 +11,8 @@ import hashlib
 from pathlib import Path
 from uuid import uuid4
 
-from freshline.declare.query import KnownModel
 from freshline.errors import ModelChangedError, ModelError, StorageError
+from freshline.values.query import KnownModel
 
 FOLDER = "_freshline_models"
 

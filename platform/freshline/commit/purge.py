@@ -14,9 +14,9 @@ from uuid import uuid4
 
 from freshline.commit.delta_log import read_newest
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.names import TableName
 from freshline.errors import RequestError, StorageError
-from freshline.plan.position import TablePosition
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
 
 FOLDER = "_freshline_purged"
 _MARK = ".purge"

@@ -31,9 +31,9 @@ from freshline.commit.data_files import (
 )
 from freshline.commit.delta_log import Commit, newest_version, open_table, read_commit
 from freshline.commit.maintenance import list_checkpoints, read_commits
-from freshline.declare.names import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from freshline.errors import ReadError
 from freshline.plan.read import History
+from freshline.values.names import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 
 OWN = "_freshline"
 CHANGE, VERSION, TIME = CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP

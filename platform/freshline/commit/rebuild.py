@@ -13,11 +13,11 @@ from freshline.commit.control_store import KEPT_REFRESHES, ControlStore
 from freshline.commit.delta_log import newest_epoch, read_refreshes
 from freshline.commit.refresh_log import NAME, read_newest_records
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.settings import Settings
 from freshline.errors import FreshlineError
 from freshline.plan.alter import time_text
 from freshline.plan.rebuild import newest_decisions, rebuilt_records
 from freshline.plan.result import RefreshResult
+from freshline.values.settings import Settings
 
 
 @dataclass(frozen=True)

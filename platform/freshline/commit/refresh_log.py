@@ -25,10 +25,10 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import DeltaError
 
 from freshline.commit.control_store import ControlStore
-from freshline.declare.names import TableName
 from freshline.errors import FreshlineError, StorageError
 from freshline.plan.rebuild import Sort, sort_of
 from freshline.plan.result import Kind, RefreshResult, State
+from freshline.values.names import TableName
 
 LOG = logging.getLogger(__name__)
 

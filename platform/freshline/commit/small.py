@@ -36,9 +36,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.table import TableMerger
 
 from freshline.commit.delta_log import APPLICATION
-from freshline.declare.names import FEED_COLUMNS, REFUSED_IN_COLUMN
 from freshline.plan.maintenance import FULL_FILE_BYTES
-from freshline.plan.receipt import Receipt, seq_of
+from freshline.values.names import FEED_COLUMNS, REFUSED_IN_COLUMN
+from freshline.values.receipt import Receipt, seq_of
 
 # Above this size of the table Spark, which works on many machines and leaves files out, is the better one.
 MOST_BYTES = 1 << 30

@@ -17,13 +17,13 @@ from typing import Any
 from freshline.commit.delta_log import Newest, position_at, read_newest, read_receipts, table_id
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec
 from freshline.errors import ReadError
 from freshline.plan.cut import Candidate, Root, choose_agreeing, cut_of
-from freshline.plan.position import TablePosition
-from freshline.plan.receipt import Receipt
 from freshline.plan.record import Check
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec
 
 # How many versions of a table are looked at.
 MOST_CANDIDATES = 1000

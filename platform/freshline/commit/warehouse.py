@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec, Spec
+from freshline.values.names import TableName
+from freshline.values.spec import SourceSpec, Spec
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,9 @@ from freshline.commit.small import (
     restore_small,
 )
 from freshline.errors import FencedError
-from freshline.plan.receipt import Receipt
 from freshline.refresh.arrow_rows import ArrowRows, in_arrow, in_spark
 from freshline.refresh.literal import quoted
+from freshline.values.receipt import Receipt
 
 WRITE_CONFS = (
     "spark.databricks.delta.write.txnAppId",

@@ -31,14 +31,14 @@ from freshline.dagster.keys import AssetKeys
 from freshline.dagster.partitions import dependency, partitions_definition
 from freshline.dagster.translator import FreshlineTranslator, group_name, table_of
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
-from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.declare.yaml_table import declared_text
 from freshline.errors import SourceError
 from freshline.plan.models import models_text
 from freshline.report.notices import silence_seconds
 from freshline.report.table_text import duration_text
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
+from freshline.values.spec import SourceSpec, Spec, TableSpec
 
 # What Dagster forbids as the name of a step, an input or an output, beside Python's keywords.
 FORBIDDEN = frozenset(

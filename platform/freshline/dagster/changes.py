@@ -7,9 +7,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from freshline.dagster.inspection import opened
-from freshline.declare.settings import Settings
 from freshline.engine.declarations import Known, known_files
 from freshline.errors import FreshlineError
+from freshline.values.settings import Settings
 
 LOG = logging.getLogger("dagster")
 

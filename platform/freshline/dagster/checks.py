@@ -41,14 +41,14 @@ from freshline.dagster.markdown import code_list
 from freshline.dagster.materialize import PROCESS, Connect, closable, failure, process_tag
 from freshline.dagster.scheduler import ENGINE, sensor_states
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
-from freshline.declare.spec import Constraint, Mode, OnViolation, SourceSpec, Spec, TableSpec
 from freshline.errors import FreshlineError, SourceError
-from freshline.plan.receipt import Violation, added_up
 from freshline.plan.record import Heartbeat
 from freshline.report.alerts.history import WINDOW, Arrivals, History, add_records
 from freshline.report.status import TableStatus, is_quarantining
+from freshline.values.names import TableName
+from freshline.values.receipt import Violation, added_up
+from freshline.values.settings import Settings
+from freshline.values.spec import Constraint, Mode, OnViolation, SourceSpec, Spec, TableSpec
 
 UNIQUE_KEY = "unique_key"
 QUARANTINE_RATE = "quarantine_rate"

@@ -15,9 +15,9 @@ from dagster import TableColumn, TableColumnConstraints, TableConstraints, Table
 from freshline.commit.columns import sql_type
 from freshline.commit.delta_log import exists, newest_commit, open_table
 from freshline.declare.cache import DeclarationCache
-from freshline.declare.settings import Settings
-from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import SourceError
+from freshline.values.settings import Settings
+from freshline.values.spec import SourceSpec, Spec, TableSpec
 
 UNKNOWN_TYPE = "known after the first refresh"
 # Changes with what is kept of a log.

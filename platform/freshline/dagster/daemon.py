@@ -30,8 +30,8 @@ from freshline.dagster.internals import (
 )
 from freshline.dagster.locations import kept_locations
 from freshline.declare.project import read_settings
-from freshline.declare.settings import Settings
 from freshline.errors import FreshlineError
+from freshline.values.settings import Settings
 
 _CHECK_SECONDS = 1.0
 _HEARTBEAT_CHECK_SECONDS = 60.0

@@ -33,13 +33,13 @@ from freshline.dagster.internals import (
 from freshline.dagster.keys import AssetKeys
 from freshline.dagster.partitions import partitions_definition
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import FreshlineError
 from freshline.plan.batch import batch_tables
-from freshline.plan.position import TablePosition
-from freshline.plan.receipt import Receipt
 from freshline.report.notices import Punctuality, Standing, punctuality, standing
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec, TableSpec
 
 # Dagster's word for an input of which no event has a version.
 UNKNOWN = DEFAULT_DATA_VERSION.value

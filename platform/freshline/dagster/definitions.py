@@ -35,12 +35,12 @@ from freshline.dagster.selection import ALL, Selection
 from freshline.dagster.sensors import batch_sensor, janitor_sensor, supervisor_sensor, verify_sensor
 from freshline.dagster.translator import FreshlineTranslator
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec
 from freshline.errors import DeclarationError, DeclarationErrors
 from freshline.plan.standing import Mistaken
 from freshline.report.descriptions import describe_columns
 from freshline.report.samples import find_masks
+from freshline.values.names import TableName
+from freshline.values.spec import SourceSpec
 
 
 def build_definitions(

@@ -16,9 +16,9 @@ from dagster import (
     AssetKey,
 )
 
-from freshline.declare.names import TableName
 from freshline.report.notices import Punctuality, punctuality, why_late
 from freshline.report.status import TableStatus
+from freshline.values.names import TableName
 
 CHECK = "freshness"
 DESCRIPTION = "The data lags its root sources by no more than the declared freshness"

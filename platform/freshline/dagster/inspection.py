@@ -14,13 +14,13 @@ from freshline.commit.warehouse import Warehouse
 from freshline.dagster.keys import AssetKeys
 from freshline.dagster.scheduler import BATCH, SCHEDULER, STOPPED, SUPERVISOR, SchedulerState, sensor_states
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
 from freshline.plan.batch import batch_tables
 from freshline.plan.hold import held_tables
 from freshline.plan.intentions import Intentions, apply_overrides
 from freshline.report.notices import Standing
 from freshline.report.status import TableStatus, read_status
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
 
 
 @dataclass(frozen=True)

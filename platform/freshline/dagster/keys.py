@@ -10,8 +10,8 @@ from dagster import AssetCheckKey, AssetKey
 
 from freshline.dagster.translator import FreshlineTranslator, table_of
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.errors import DeclarationError
+from freshline.values.names import TableName
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from dagster import TableColumnDep, TableColumnLineage
 from freshline.dagster.keys import AssetKeys
 from freshline.declare.cache import DeclarationCache
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
 from freshline.query.resolved import ColumnLineage, find_lineage
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
 
 METADATA_KEY = "dagster/column_lineage"
 # Changes with the way in which lineage is found.

@@ -50,8 +50,6 @@ from freshline.dagster.partitions import (
     unreported,
     values_of,
 )
-from freshline.declare.names import TableName
-from freshline.declare.spec import Mode, Spec, TableSpec
 from freshline.engine.client import run_resumed
 from freshline.engine.process import ProcessId
 from freshline.errors import EngineError, FreshlineError
@@ -62,6 +60,8 @@ from freshline.plan.request import BACKFILL, LIVE, MANUAL
 from freshline.plan.result import Strategy
 from freshline.report.samples import Mask, read_sample
 from freshline.report.table_text import printable
+from freshline.values.names import TableName
+from freshline.values.spec import Mode, Spec, TableSpec
 
 _STEP_EVENTS = (
     DagsterEventType.STEP_START,

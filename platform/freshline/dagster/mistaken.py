@@ -9,8 +9,8 @@ from dagster import AssetKey, AssetSpec
 
 from freshline.dagster.markdown import code_list
 from freshline.dagster.translator import FreshlineTable, FreshlineTranslator, group_name
-from freshline.declare.names import TableName
 from freshline.plan.standing import Mistaken
+from freshline.values.names import TableName
 
 LOG = logging.getLogger("dagster")
 

@@ -31,10 +31,10 @@ from freshline.commit.delta_log import read_newest
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.internals import DATA_VERSION_TAG
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.spec import Mode, Spec, TableSpec
-from freshline.declare.time_partition import PartitionUnit
-from freshline.plan.partition import find_gaps
+from freshline.values.names import TableName
+from freshline.values.partition import find_gaps
+from freshline.values.spec import Mode, Spec, TableSpec
+from freshline.values.time_partition import PartitionUnit
 
 # The tag of a run that names its backfill, which a run that is tried again goes on with.
 BACKFILL_RUN = "freshline/backfill"

@@ -18,16 +18,16 @@ from freshline.dagster.lineage import read_lineages
 from freshline.dagster.selection import ALL, Selection, select_tables
 from freshline.dagster.translator import FreshlineTranslator
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import find_project, read_settings
-from freshline.declare.rules import nearest
-from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.errors import FreshlineError, SettingsError
 from freshline.plan.intentions import apply_overrides
 from freshline.plan.project import open_project
 from freshline.plan.standing import Standing, open_standing
 from freshline.query.resolved import ColumnLineage
+from freshline.values.names import TableName
+from freshline.values.rules import nearest
+from freshline.values.settings import Settings
 
 LOG = logging.getLogger(__name__)
 

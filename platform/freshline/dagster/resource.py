@@ -10,12 +10,12 @@ from typing import Any
 from dagster import ConfigurableResource
 
 from freshline.dagster.project import FreshlineProject
-from freshline.declare.settings import Settings
 from freshline.engine.savepoints import answers
 from freshline.engine.tables import refresh_tables, verify_tables
 from freshline.errors import RequestError
 from freshline.plan.result import RefreshResult
 from freshline.report.results import Rows, VerifyResult
+from freshline.values.settings import Settings
 
 MOST_ROWS = 1_000
 

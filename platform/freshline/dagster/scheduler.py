@@ -15,8 +15,8 @@ from pathlib import Path
 from dagster import DagsterInstance
 
 from freshline.dagster.internals import InstigatorState, InstigatorStatus, InstigatorType, SensorInstigatorData
-from freshline.declare.settings import Settings
 from freshline.errors import StorageError
+from freshline.values.settings import Settings
 
 SUPERVISOR = "freshline_supervisor"
 BATCH = "freshline_batch"

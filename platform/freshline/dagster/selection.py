@@ -22,9 +22,9 @@ from fnmatch import fnmatchcase
 
 from freshline.dagster.translator import FreshlineTable, table_of
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.rules import nearest
 from freshline.errors import SettingsError
+from freshline.values.names import TableName
+from freshline.values.rules import nearest
 
 Selection = str | Sequence[str]
 

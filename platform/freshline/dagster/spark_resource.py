@@ -21,13 +21,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.names import RESERVED_COLUMN, TableName
 from freshline.declare.project import find_project, read_settings
-from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.engine.state_file import read_state
 from freshline.errors import EngineError, SettingsError
 from freshline.plan.standing import open_graph
+from freshline.values.names import RESERVED_COLUMN, TableName
+from freshline.values.settings import Settings
 
 ENGINE = "engine"
 OWN = "own"

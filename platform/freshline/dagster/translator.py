@@ -14,11 +14,11 @@ from typing import Any
 from dagster import AssetKey
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.query import PythonQuery
-from freshline.declare.spec import SourceSpec, Spec
 from freshline.errors import DeclarationError
 from freshline.report.status import kind_of
+from freshline.values.names import TableName
+from freshline.values.query import PythonQuery
+from freshline.values.spec import SourceSpec, Spec
 
 EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 GROUP = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*")

@@ -18,12 +18,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from freshline.declare.connector import Connector
-from freshline.declare.format import Format
-from freshline.declare.freshness import Freshness
-from freshline.declare.merge import Merge
-from freshline.declare.registry import find_connector, find_format, find_merge, origin
-from freshline.declare.spec import Downstream
+from freshline.values.connector import Connector
+from freshline.values.format import Format
+from freshline.values.freshness import Freshness
+from freshline.values.merge import Merge
+from freshline.values.registry import find_connector, find_format, find_merge, origin
+from freshline.values.spec import Downstream
 from freshline.version import __version__
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # The folders of freshline whose code makes declarations of texts.
-PARSING = ("declare", "sources", "merges")
+PARSING = ("values", "sql", "declare", "sources", "merges")
 
 
 class DeclarationCache(Generic[T]):

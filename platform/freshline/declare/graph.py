@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
 
-from freshline.declare.clauses import Declaration
-from freshline.declare.freshness import Freshness
-from freshline.declare.mode import driving_inputs, resolve_mode
 from freshline.declare.model import ModelSpec
-from freshline.declare.names import TableName
-from freshline.declare.rules import Problems, nearest
-from freshline.declare.spec import Downstream, Mode, SourceSpec, Spec, TableSpec
+from freshline.sql.clauses import Declaration
+from freshline.values.freshness import Freshness
+from freshline.values.mode import driving_inputs, resolve_mode
+from freshline.values.names import TableName
+from freshline.values.rules import Problems, nearest
+from freshline.values.spec import Downstream, Mode, SourceSpec, Spec, TableSpec
 
 # Tables that freshline keeps beside those that are declared.
 QUARANTINE = "__quarantine"

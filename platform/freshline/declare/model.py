@@ -15,15 +15,15 @@ from enum import StrEnum
 from typing import BinaryIO
 
 from freshline.declare.cache import DeclarationCache
-from freshline.declare.clauses import ModelClauses
-from freshline.declare.connector import Place
-from freshline.declare.location import Location
-from freshline.declare.names import TableName
-from freshline.declare.onnx_file import UNKNOWN, Signature, read_signature
-from freshline.declare.options import Options
-from freshline.declare.query import KnownModel, ModelCall, SqlQuery
-from freshline.declare.rules import Problems, declaration_error, nearest
-from freshline.declare.spec import TableSpec
+from freshline.sql.clauses import ModelClauses
+from freshline.values.connector import Place
+from freshline.values.location import Location
+from freshline.values.names import TableName
+from freshline.values.onnx_file import UNKNOWN, Signature, read_signature
+from freshline.values.options import Options
+from freshline.values.query import KnownModel, ModelCall, SqlQuery
+from freshline.values.rules import Problems, declaration_error, nearest
+from freshline.values.spec import TableSpec
 
 OPTIONS = ("path", "on-change")
 _BLOCK = 1024 * 1024

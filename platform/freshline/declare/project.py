@@ -15,21 +15,21 @@ from functools import cache as once
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from freshline.declare.as_of_joins import Versions
 from freshline.declare.cache import DeclarationCache
-from freshline.declare.clauses import Declaration
-from freshline.declare.connector import Place
-from freshline.declare.extension import try_properties
 from freshline.declare.graph import Graph, Thresholds, arrange, build_graph, columns_of
-from freshline.declare.location import Location
 from freshline.declare.model import ModelFile, ModelSpec, check_calls, check_kept_models, read_model
-from freshline.declare.names import PART, TableName
 from freshline.declare.project_settings import find_project, read_settings
-from freshline.declare.query import WINDOW_BOUNDS, SqlQuery, WindowInput
-from freshline.declare.rules import Problems, declaration_error
-from freshline.declare.settings import Settings, as_private, provide_state
-from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import DeclarationError, ExtensionFailedError
+from freshline.sql.clauses import Declaration
+from freshline.values.as_of_joins import Versions
+from freshline.values.connector import Place
+from freshline.values.extension import try_properties
+from freshline.values.location import Location
+from freshline.values.names import PART, TableName
+from freshline.values.query import WINDOW_BOUNDS, SqlQuery, WindowInput
+from freshline.values.rules import Problems, declaration_error
+from freshline.values.settings import Settings, as_private, provide_state
+from freshline.values.spec import SourceSpec, Spec, TableSpec
 
 if TYPE_CHECKING:
     from freshline.declare.python_loading import PythonLoader
@@ -342,10 +342,10 @@ def _python_loader(settings: Settings) -> PythonLoader:
 
 
 def _declare_sql(text: str, path: str, name: TableName) -> Declaration | ModelSpec:
-    from freshline.declare.clauses import ModelClauses
     from freshline.declare.model import declare_model
-    from freshline.declare.statement import read_statement
-    from freshline.declare.tokens import Text
+    from freshline.sql.clauses import ModelClauses
+    from freshline.sql.statement import read_statement
+    from freshline.sql.tokens import Text
 
     clauses = read_statement(Text(text, path))
     if not isinstance(clauses, ModelClauses):
@@ -372,9 +372,9 @@ def declare_python(root: Path, file: Path, text: str, path: str, name: TableName
 
 
 def _declare(clauses: object, name: TableName) -> Declaration:
-    from freshline.declare.clauses import SourceClauses, TableClauses
     from freshline.declare.source import declare_source
     from freshline.declare.table import declare_table
+    from freshline.sql.clauses import SourceClauses, TableClauses
 
     assert isinstance(clauses, (SourceClauses, TableClauses))
     problems = Problems()
@@ -502,7 +502,7 @@ def _with_own_bounds(
     if not any(name.lower() in WINDOW_BOUNDS for known in columns.values() for name in known):
         return declaration
     # Loads the parser, which a project that was read before does without.
-    from freshline.declare.query_parser import parse_late_rows, parse_query
+    from freshline.sql.query_parser import parse_late_rows, parse_query
 
     path = spec.written_at.path
     if spec.late_rows_of is None:
@@ -552,7 +552,7 @@ def _check_changes(
         )
         return None
     # Loads the parser, which a project that was read before does without.
-    from freshline.declare.columns import plain_columns
+    from freshline.sql.columns import plain_columns
 
     assert isinstance(spec.query, SqlQuery)
     shown = plain_columns(spec.query, [column.name for column in feed.columns])

@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from freshline.declare.alert_settings import merged_alerts, read_alerts
-from freshline.declare.destination_settings import read_openlineage, read_otel
-from freshline.declare.folders import unfit
-from freshline.declare.freshness import Freshness
-from freshline.declare.rules import nearest
-from freshline.declare.secret import REFERENCE
-from freshline.declare.settings import Settings
 from freshline.errors import SettingsError
+from freshline.values.alert_settings import merged_alerts, read_alerts
+from freshline.values.destination_settings import read_openlineage, read_otel
+from freshline.values.folders import unfit
+from freshline.values.freshness import Freshness
+from freshline.values.rules import nearest
+from freshline.values.secret import REFERENCE
+from freshline.values.settings import Settings
 
 LOCAL = "local"
 DEFAULT_FRESHNESS = Freshness(3_600)

@@ -20,12 +20,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from freshline.declare.clauses import SourceClauses, TableClauses
-from freshline.declare.location import Location
-from freshline.declare.names import TableName
 from freshline.declare.python_table import one_note, read_note, taking_notes
-from freshline.declare.query import PythonQuery
-from freshline.declare.rules import declaration_error
+from freshline.sql.clauses import SourceClauses, TableClauses
+from freshline.values.location import Location
+from freshline.values.names import TableName
+from freshline.values.query import PythonQuery
+from freshline.values.rules import declaration_error
 
 # Tokens that may go over several lines; parts of f-strings are tokens of their own from Python 3.12 on.
 TEXTS = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}

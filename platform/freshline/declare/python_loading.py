@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from freshline.declare.cache import from_values, to_values
-from freshline.declare.clauses import Declaration
 from freshline.declare.limited_process import Channel, EndedError, LimitedProcess, LimitError, Limits
-from freshline.declare.location import Location
-from freshline.declare.names import TableName
-from freshline.declare.rules import declaration_error
-from freshline.declare.settings import Settings
 from freshline.errors import DeclarationError, DeclarationErrors
+from freshline.sql.clauses import Declaration
+from freshline.values.location import Location
+from freshline.values.names import TableName
+from freshline.values.rules import declaration_error
+from freshline.values.settings import Settings
 
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from freshline.declare.python_loading import main; main()"

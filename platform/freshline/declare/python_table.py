@@ -16,15 +16,15 @@ from datetime import timedelta
 from types import FrameType, FunctionType
 from typing import Any, TypeVar, overload
 
-from freshline.declare.clauses import ProcessOutput, QueryText, SourceClauses, TableClauses
-from freshline.declare.freshness import Freshness, parse_seconds
-from freshline.declare.location import Location, Written
-from freshline.declare.names import PART, TableName, column_mistake
-from freshline.declare.process import Process, clock_calls, named_outputs
-from freshline.declare.query import PythonInput, PythonQuery
-from freshline.declare.rules import Problems, declaration_error
-from freshline.declare.spec import Constraint, Downstream, OnViolation, Watermark
 from freshline.errors import DeclarationError
+from freshline.sql.clauses import ProcessOutput, QueryText, SourceClauses, TableClauses
+from freshline.values.freshness import Freshness, parse_seconds
+from freshline.values.location import Location, Written
+from freshline.values.names import PART, TableName, column_mistake
+from freshline.values.process import Process, clock_calls, named_outputs
+from freshline.values.query import PythonInput, PythonQuery
+from freshline.values.rules import Problems, declaration_error
+from freshline.values.spec import Constraint, Downstream, OnViolation, Watermark
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
@@ -324,8 +324,8 @@ class _NoteReader:
         )
 
     def source(self, default_name: TableName) -> SourceClauses | None:
-        from freshline.declare.statement import read_columns
-        from freshline.declare.tokens import Text
+        from freshline.sql.statement import read_columns
+        from freshline.sql.tokens import Text
 
         name = self.name(default_name)
         columns = self.query_text(self.note.given["columns"], "columns")
@@ -494,8 +494,8 @@ class _NoteReader:
 
     def columns_of(self, what: str, text: object) -> tuple[tuple[str, str], ...] | None:
         """Columns with their types, as in CREATE SOURCE but without everything else that may stand there."""
-        from freshline.declare.statement import read_columns
-        from freshline.declare.tokens import Text
+        from freshline.sql.statement import read_columns
+        from freshline.sql.tokens import Text
 
         written = self.query_text(text, what)
         if written is None:

@@ -18,9 +18,9 @@ from functools import reduce
 from itertools import islice
 from typing import Any
 
-from freshline.declare.column_types import normalise_type
-from freshline.declare.drafts import quoted_name
-from freshline.declare.spec import Column
+from freshline.sql.drafts import quoted_name
+from freshline.values.column_types import normalise_type
+from freshline.values.spec import Column
 
 # More records rarely say more, and the sample may be a large file.
 RECORDS = 1_000

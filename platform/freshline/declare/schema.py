@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from freshline.declare import project_settings as settings
-from freshline.declare.alert_settings import ALERT_KEYS, CHANNEL_CLASS, CHANNEL_NAME, CHANNEL_OPTIONS, ENCRYPTIONS
-from freshline.declare.destination_settings import OPENLINEAGE_KEYS, OTEL_KEYS
-from freshline.declare.names import PART
-from freshline.declare.options import TABLE_OPTIONS, Option
-from freshline.declare.registry import MERGES, merge_options
-from freshline.declare.secret import REFERENCE
-from freshline.declare.spec import Downstream, Mode, OnViolation
 from freshline.declare.yaml_table import COMPONENT, CONSTRAINT_FIELDS, FIELDS, REQUIRED_FIELDS, WATERMARK_FIELDS
+from freshline.values.alert_settings import ALERT_KEYS, CHANNEL_CLASS, CHANNEL_NAME, CHANNEL_OPTIONS, ENCRYPTIONS
+from freshline.values.destination_settings import OPENLINEAGE_KEYS, OTEL_KEYS
+from freshline.values.names import PART
+from freshline.values.options import TABLE_OPTIONS, Option
+from freshline.values.registry import MERGES, merge_options
+from freshline.values.secret import REFERENCE
+from freshline.values.spec import Downstream, Mode, OnViolation
 
 Schema = dict[str, Any]
 

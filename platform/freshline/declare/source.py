@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from freshline.declare.change import CHANGE_METADATA, Tombstones
-from freshline.declare.clauses import Declaration, SourceClauses
-from freshline.declare.connector import WITH_WATERMARK, Connector, Metadata
-from freshline.declare.format import Format
-from freshline.declare.freshness import Freshness
-from freshline.declare.location import Location
-from freshline.declare.names import RESERVED_COLUMN, column_mistake
-from freshline.declare.options import (
+from freshline.sql.clauses import Declaration, SourceClauses
+from freshline.sql.versions import check_version_columns, read_versions
+from freshline.values.change import CHANGE_METADATA, Tombstones
+from freshline.values.connector import WITH_WATERMARK, Connector, Metadata
+from freshline.values.format import Format
+from freshline.values.freshness import Freshness
+from freshline.values.location import Location
+from freshline.values.names import RESERVED_COLUMN, column_mistake
+from freshline.values.options import (
     LOG_OPTIONS,
     SOURCE_OPTIONS,
     SOURCE_OPTIONS_NOT_BUILT,
@@ -20,7 +21,7 @@ from freshline.declare.options import (
     Reference,
     join_words,
 )
-from freshline.declare.registry import (
+from freshline.values.registry import (
     CONNECTOR_GROUP,
     CONNECTORS,
     CONNECTORS_NOT_BUILT,
@@ -35,9 +36,8 @@ from freshline.declare.registry import (
     shipped_connectors,
     shipped_formats,
 )
-from freshline.declare.rules import Problems, declaration_error, nearest
-from freshline.declare.spec import Column, Constraint, RecordKey, SourceSpec, Watermark
-from freshline.declare.versions import check_version_columns, read_versions
+from freshline.values.rules import Problems, declaration_error, nearest
+from freshline.values.spec import Column, Constraint, RecordKey, SourceSpec, Watermark
 
 
 def declare_source(clauses: SourceClauses) -> Declaration:
@@ -298,7 +298,7 @@ def _constraints(
     if not clauses.constraints:
         return ()
     # Loads the parser, which a project that was read before does without.
-    from freshline.declare.constraint import check_constraint_columns, check_constraints
+    from freshline.sql.constraint import check_constraint_columns, check_constraints
 
     at = clauses.written_at
     for written in clauses.constraints if connector is not None and not connector.is_log else ():

@@ -12,20 +12,26 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from freshline.declare.as_of_joins import Versions
-from freshline.declare.clauses import Declaration, QueryText, TableClauses
-from freshline.declare.closing import ARRIVED
-from freshline.declare.columns import output_columns, unknown_columns
-from freshline.declare.constraint import check_constraint_columns, check_constraints
-from freshline.declare.expression import kind_of_node, parse_expression
-from freshline.declare.freshness import Freshness
-from freshline.declare.location import Location, Written
-from freshline.declare.merge import Merge
-from freshline.declare.names import TableName, late_name
-from freshline.declare.options import TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT, Options, join_words
-from freshline.declare.query import GraphFunction, PythonQuery, SqlQuery
-from freshline.declare.query_parser import parse_late_rows, parse_query, parse_structure
-from freshline.declare.registry import (
+from freshline.errors import DeclarationError, DeclarationErrors
+from freshline.sql.clauses import Declaration, QueryText, TableClauses
+from freshline.sql.columns import output_columns, unknown_columns
+from freshline.sql.constraint import check_constraint_columns, check_constraints
+from freshline.sql.expression import kind_of_node, parse_expression
+from freshline.sql.query_parser import parse_late_rows, parse_query, parse_structure
+from freshline.sql.side_outputs import check_conditions, main_query, side_queries
+from freshline.sql.tokens import Text
+from freshline.sql.triggers import check_condition, rows_when
+from freshline.sql.versions import check_version_columns, read_versions
+from freshline.sql.volatile import find_volatile
+from freshline.values.as_of_joins import Versions
+from freshline.values.closing import ARRIVED
+from freshline.values.freshness import Freshness
+from freshline.values.location import Location, Written
+from freshline.values.merge import Merge
+from freshline.values.names import TableName, late_name
+from freshline.values.options import TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT, Options, join_words
+from freshline.values.query import GraphFunction, PythonQuery, SqlQuery
+from freshline.values.registry import (
     MERGE_GROUP,
     MERGES,
     ExtensionError,
@@ -35,15 +41,9 @@ from freshline.declare.registry import (
     names_outside,
     shipped_merges,
 )
-from freshline.declare.rules import Problems, declaration_error, nearest
-from freshline.declare.side_outputs import check_conditions, main_query, side_queries
-from freshline.declare.spec import DeltaJoin, Mode, TableSpec
-from freshline.declare.time_partition import PartitionUnit, TimePartitions, read_time_partitions
-from freshline.declare.tokens import Text
-from freshline.declare.triggers import check_condition, rows_when
-from freshline.declare.versions import check_version_columns, read_versions
-from freshline.declare.volatile import find_volatile
-from freshline.errors import DeclarationError, DeclarationErrors
+from freshline.values.rules import Problems, declaration_error, nearest
+from freshline.values.spec import DeltaJoin, Mode, TableSpec
+from freshline.values.time_partition import PartitionUnit, TimePartitions, read_time_partitions
 
 # Stands for a freshness that is not stated until the project's default is filled in.
 NOT_STATED = Freshness(1)

@@ -23,13 +23,13 @@ from typing import Any
 
 import yaml
 
-from freshline.declare.clauses import QueryText, TableClauses
-from freshline.declare.freshness import Freshness, parse_seconds
-from freshline.declare.location import Location, Written
-from freshline.declare.names import PART, TableName
-from freshline.declare.rules import Problems, declaration_error, nearest
-from freshline.declare.spec import Constraint, Downstream, OnViolation, Watermark
 from freshline.errors import DeclarationError
+from freshline.sql.clauses import QueryText, TableClauses
+from freshline.values.freshness import Freshness, parse_seconds
+from freshline.values.location import Location, Written
+from freshline.values.names import PART, TableName
+from freshline.values.rules import Problems, declaration_error, nearest
+from freshline.values.spec import Constraint, Downstream, OnViolation, Watermark
 
 COMPONENT = "freshline.dagster.FreshlineProjectComponent"
 RULE = "YAML_DECLARATION"

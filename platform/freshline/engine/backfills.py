@@ -18,10 +18,6 @@ from typing import Any, Protocol
 
 from freshline.attempt.spans import partitions_of, read_time_partition, wanted_end
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.rules import nearest
-from freshline.declare.spec import TableSpec
-from freshline.declare.time_partition import TimePartition
 from freshline.engine.work import Job, Work
 from freshline.errors import (
     CancelledError,
@@ -33,7 +29,6 @@ from freshline.errors import (
 )
 from freshline.plan.backfill import Action, Asked, Chunk, plan_backfill
 from freshline.plan.hold import intended_holds
-from freshline.plan.partition import PartitionState, partition_name
 from freshline.plan.request import BACKFILL, RefreshRequest
 from freshline.plan.result import RefreshResult, State
 from freshline.refresh.cancellation import Cancellation
@@ -44,6 +39,11 @@ from freshline.run.partition_states import (
     read_state_of_values,
     read_states,
 )
+from freshline.values.names import TableName
+from freshline.values.partition import PartitionState, partition_name
+from freshline.values.rules import nearest
+from freshline.values.spec import TableSpec
+from freshline.values.time_partition import TimePartition
 
 MOST_PARTITIONS = 100_000
 _INTERRUPT_SECONDS = 0.5

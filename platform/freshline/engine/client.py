@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 from uuid import uuid4
 
-from freshline.declare.settings import Settings, as_private, provide_state
 from freshline.engine.down_mark import read_down_mark, require_not_down
 from freshline.engine.lock import find_holder
 from freshline.engine.state_file import EngineState, read_state, remove_state
@@ -32,6 +31,7 @@ from freshline.errors import (
     StorageError,
     error_from_json,
 )
+from freshline.values.settings import Settings, as_private, provide_state
 
 Progress = Callable[[str], None]
 

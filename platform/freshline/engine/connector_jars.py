@@ -10,8 +10,8 @@ import threading
 
 from pyspark.sql import SparkSession
 
-from freshline.declare.settings import Settings
 from freshline.engine.jars import Progress, provide_jars, read_kafka_lock
+from freshline.values.settings import Settings
 
 _LOCK = threading.Lock()
 

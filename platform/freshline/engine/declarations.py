@@ -18,12 +18,12 @@ from pathlib import Path
 
 from freshline.declare.graph import Graph
 from freshline.declare.model import facts_of
-from freshline.declare.names import TableName
-from freshline.declare.query import PythonQuery
-from freshline.declare.settings import Settings
 from freshline.errors import DeclarationError
 from freshline.plan.project import open_project
 from freshline.plan.standing import open_standing
+from freshline.values.names import TableName
+from freshline.values.query import PythonQuery
+from freshline.values.settings import Settings
 
 LOG = logging.getLogger(__name__)
 

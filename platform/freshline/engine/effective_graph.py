@@ -16,13 +16,13 @@ from typing import Any
 
 from freshline.commit.control_store import ControlStore
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.engine.declarations import Declarations
 from freshline.errors import DeclarationError, FreshlineError
 from freshline.manage.decide import IntentionWriter
 from freshline.plan.hold import Hold, held_tables
 from freshline.plan.intentions import Intentions, apply_overrides
 from freshline.plan.record import Heartbeat
+from freshline.values.names import TableName
 
 LOG = logging.getLogger(__name__)
 

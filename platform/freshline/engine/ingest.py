@@ -28,13 +28,13 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.secret import resolve_token
-from freshline.declare.spec import SourceSpec
 from freshline.errors import IngestBusyError, IngestError
 from freshline.sources.http.body import BodyError, LargeBodyError, lines_of_json, unpack
 from freshline.sources.http.connector import MEDIA_TYPES, ONE_VALUE, Http
 from freshline.sources.http.landing import Landing, ReusedKeyError
+from freshline.values.names import TableName
+from freshline.values.secret import resolve_token
+from freshline.values.spec import SourceSpec
 
 LOG = logging.getLogger(__name__)
 

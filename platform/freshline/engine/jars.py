@@ -31,8 +31,8 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from freshline.declare.project_settings import find_project, read_settings
-from freshline.declare.settings import Settings
 from freshline.errors import FreshlineError, JarError
+from freshline.values.settings import Settings
 
 _TIMEOUT_SECONDS = 60.0  # of silence, not of the whole download
 _BLOCK = 1 << 20

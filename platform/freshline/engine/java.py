@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from freshline.declare.project_settings import find_project, read_settings
-from freshline.declare.settings import Settings
 from freshline.errors import FreshlineError, JavaError
+from freshline.values.settings import Settings
 
 OLDEST_JAVA = 17
 _MODULE = "jdk.incubator.vector"

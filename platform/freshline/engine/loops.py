@@ -23,10 +23,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from freshline.commit.delta_log import read_newest
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.spec import Mode, SourceSpec
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.metrics import Look
 from freshline.engine.work import Job, Work
@@ -42,6 +39,9 @@ from freshline.plan.schedule import DUE, POLLED, WOKEN, Schedule
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.status import RowCounts, TableStatus, read_status
 from freshline.run import Runtime
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
+from freshline.values.spec import Mode, SourceSpec
 
 LOG = logging.getLogger(__name__)
 

@@ -34,10 +34,7 @@ from pyspark.sql import SparkSession
 from freshline.attempt.runtime import utc_now
 from freshline.commit.control_store import ControlStore
 from freshline.commit.purge import finish_purges
-from freshline.declare.names import TableName
 from freshline.declare.project import find_project, read_settings
-from freshline.declare.settings import Settings
-from freshline.declare.spec import Mode
 from freshline.engine import spark
 from freshline.engine.connector_jars import provide_connector_jars
 from freshline.engine.declarations import Declarations
@@ -64,6 +61,9 @@ from freshline.report.metrics.exposition import Family
 from freshline.report.metrics.families import Heap
 from freshline.run import Runtime, finish_restore, maintain_table, open_runtime, refresh_table
 from freshline.sources.http.landing import Landing
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
+from freshline.values.spec import Mode
 from freshline.version import __version__
 
 LOG = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from freshline.declare.names import TableName
+from freshline.values.names import TableName
 
 LOG = logging.getLogger(__name__)
 

@@ -22,7 +22,6 @@ import psutil
 from py4j.protocol import Py4JError
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.engine.process import ProcessId
 from freshline.errors import FreshlineError
 from freshline.plan.alert import Alert
@@ -32,6 +31,7 @@ from freshline.report.metrics.counts import Durations, Kept, RefreshCounts, stra
 from freshline.report.metrics.exposition import Family
 from freshline.report.metrics.families import EngineFigures, Heap, ProcessFigures, TableFigures, families_of
 from freshline.report.status import TableStatus, kind_of
+from freshline.values.names import TableName
 
 LOG = logging.getLogger(__name__)
 

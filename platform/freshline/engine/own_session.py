@@ -8,9 +8,9 @@ import threading
 from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
-from freshline.declare.settings import Settings
 from freshline.engine.spark import build_session, stop_session
 from freshline.errors import EngineError
+from freshline.values.settings import Settings
 
 _LOCK = threading.Lock()
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"

@@ -24,15 +24,15 @@ from uuid import uuid4
 from pyspark.sql.types import StructType
 
 from freshline.declare.limited_process import EndedError, LimitedProcess, LimitError, Limits
-from freshline.declare.names import TableName
-from freshline.declare.process import Process
-from freshline.declare.query import PythonQuery
-from freshline.declare.settings import Settings
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import CancelledError, PythonLimitError, QueryError
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import SEQ, Pinned
 from freshline.refresh.literal import quoted
+from freshline.values.names import TableName
+from freshline.values.process import Process
+from freshline.values.query import PythonQuery
+from freshline.values.settings import Settings
+from freshline.values.spec import SourceSpec, TableSpec
 
 LOG = logging.getLogger(__name__)
 

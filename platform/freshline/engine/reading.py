@@ -22,15 +22,15 @@ from freshline.commit.reading import read_rows as rows_at
 from freshline.commit.savepoints import read_savepoint
 from freshline.commit.snapshot import Snapshot, newest_snapshot
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.freshness import parse_seconds
-from freshline.declare.names import TableName
-from freshline.declare.rules import nearest
-from freshline.declare.settings import Settings
 from freshline.engine.savepoints import Project, project_settings
 from freshline.errors import ConsumerError, ConsumerExpiredError, ReadError, RequestError, SavepointError
 from freshline.plan.read import DEFAULT_EXPIRY_DAYS, Consumer, Read, ReadMode, plan_read
 from freshline.plan.savepoint import LOST, require_name
 from freshline.plan.standing import open_graph, open_standing
+from freshline.values.freshness import parse_seconds
+from freshline.values.names import TableName
+from freshline.values.rules import nearest
+from freshline.values.settings import Settings
 
 Place = int | datetime | str
 Clock = Callable[[], datetime]

@@ -25,10 +25,6 @@ from freshline.commit.definitions import change_of
 from freshline.commit.delta_log import exists, newest_version, read_newest
 from freshline.commit.purge import purge_table
 from freshline.declare.graph import Graph
-from freshline.declare.managing import NOW
-from freshline.declare.names import TableName, late_name
-from freshline.declare.rules import nearest
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.engine.backfills import Backfills, read_backfill, read_partition_values
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.process import ProcessId
@@ -50,6 +46,10 @@ from freshline.run import (
     restore_savepoint,
     verify_table,
 )
+from freshline.sql.managing import NOW
+from freshline.values.names import TableName, late_name
+from freshline.values.rules import nearest
+from freshline.values.spec import SourceSpec, TableSpec
 
 LOG = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from typing import Any, cast
 from freshline.commit.savepoints import read_savepoints
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.project_settings import find_project, read_settings
-from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.errors import CancelledError, EngineError, error_from_json
 from freshline.plan.savepoint import Savepoint
 from freshline.report.results import RestoreResult, read_result
+from freshline.values.settings import Settings
 
 Project = Settings | Path | str | None
 

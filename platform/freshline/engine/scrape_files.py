@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from freshline.declare.secret import resolve_token
-from freshline.declare.settings import Settings
 from freshline.errors import UNREADABLE_FILE, SettingsError, StorageError
+from freshline.values.secret import resolve_token
+from freshline.values.settings import Settings
 
 LOG = logging.getLogger(__name__)
 

@@ -36,7 +36,6 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from freshline.declare.project_settings import find_project, read_settings
-from freshline.declare.settings import Settings
 from freshline.engine.class_archive import ClassArchive
 from freshline.engine.jars import Progress, provide_jars
 from freshline.engine.java import find_java, launcher_home
@@ -53,6 +52,7 @@ from freshline.engine.spark_confs import (
     session_confs,
 )
 from freshline.errors import EngineError, FreshlineError, StorageError
+from freshline.values.settings import Settings
 
 LOG = logging.getLogger(__name__)
 

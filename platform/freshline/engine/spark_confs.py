@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from freshline.declare.secret import REFERENCE, resolve_reference
-from freshline.declare.settings import Settings
 from freshline.engine.session_folders import SessionFolders
 from freshline.errors import SettingsError
 from freshline.plan.maintenance import FULL_FILE_BYTES
+from freshline.values.secret import REFERENCE, resolve_reference
+from freshline.values.settings import Settings
 
 
 def resolve_confs(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:

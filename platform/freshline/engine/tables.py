@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from freshline.declare.managing import AlterQuery, Create, read_managing, read_start
-from freshline.declare.names import TableName
 from freshline.engine.savepoints import Project, answers, project_settings
 from freshline.errors import RequestError
 from freshline.manage.declaration import DeclarationChange
-from freshline.plan.partition import partition_texts
 from freshline.plan.result import RefreshResult
 from freshline.report.results import VerifyResult, read_result
+from freshline.sql.managing import AlterQuery, Create, read_managing, read_start
+from freshline.values.names import TableName
+from freshline.values.partition import partition_texts
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from freshline.attempt.stages import Stage, StageRecorder
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.declare.settings import Settings
 from freshline.errors import DeliveryError, SettingsError
 from freshline.plan.result import RefreshResult
 from freshline.report.travel.destination import poster
 from freshline.report.travel.outbox import Outbox
 from freshline.report.travel.refresh_trace import RefreshTrace, Timed
+from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
     from freshline.report.travel.lineage import EventFile, LineageEvents

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from freshline.declare.project_settings import find_project, read_settings
-from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.errors import CancelledError, error_from_json
 from freshline.plan.union import UnionToken
+from freshline.values.settings import Settings
 
 _ALL_ROWS = 2**31 - 2  # the most that Spark can be asked for
 

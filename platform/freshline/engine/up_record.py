@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from freshline.declare.settings import Settings
 from freshline.engine.file_id import FileId
 from freshline.engine.process import ProcessId
 from freshline.errors import UNREADABLE, FormatError
+from freshline.values.settings import Settings
 
 # The variable that marks the processes of one `up`.
 MARK = "FRESHLINE_UP"

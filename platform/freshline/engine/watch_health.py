@@ -8,12 +8,12 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from freshline.declare.settings import Settings
 from freshline.engine.process import ProcessId
 from freshline.engine.up_record import UpRecord, record_file
 from freshline.errors import FreshlineError
 from freshline.plan.record import Heartbeat
 from freshline.report.alerts.watch_health import WATCH, EndedWatch, watch_problems
+from freshline.values.settings import Settings
 
 
 def read_watch_problems(settings: Settings, heartbeats: Mapping[str, Heartbeat], now: datetime) -> tuple[str, ...]:

@@ -40,12 +40,12 @@ from pyspark.sql.types import (
 )
 
 from freshline.declare.limited_process import Channel
-from freshline.declare.names import RESERVED_COLUMN, column_mistake
 from freshline.declare.python_file import load_function
-from freshline.declare.query import PythonQuery
 from freshline.errors import FreshlineError
 from freshline.keyed.batches import FROM, KEY, KIND, LAYER, STATE, TIMER, replay_batches
 from freshline.keyed.batches import Process as KeyedProcess
+from freshline.values.names import RESERVED_COLUMN, column_mistake
+from freshline.values.query import PythonQuery
 
 
 class Worker:

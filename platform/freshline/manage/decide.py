@@ -15,17 +15,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from freshline.commit.control_store import ControlStore
-from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project_settings import find_project, read_settings
-from freshline.declare.settings import Settings
 from freshline.errors import RequestError, StorageError
 from freshline.plan.alter import FreshnessDecision, SuspensionDecision, describe_ends, with_warnings
 from freshline.plan.intentions import Intentions, apply_overrides
 from freshline.plan.request import LIVE, MANUAL
 from freshline.plan.result import RefreshResult, State
 from freshline.plan.standing import open_graph
+from freshline.values.freshness import Freshness, parse_seconds
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
 
 Clock = Callable[[], datetime]
 Project = Settings | Path | str | None

@@ -14,17 +14,17 @@ from uuid import uuid4
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.declare.managing import AlterQuery, Create
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.settings import Settings
-from freshline.declare.spec import Spec, TableSpec
 from freshline.errors import DeclarationError, RequestError, StorageError
 from freshline.manage.decide import Clock, utc_now
 from freshline.plan.alter import find_table
 from freshline.plan.definition import ChangeClass, may_start_at_date, start_arguments
 from freshline.plan.project import open_project
 from freshline.plan.standing import judge_change, open_graph, open_standing
+from freshline.sql.managing import AlterQuery, Create
+from freshline.values.names import TableName
+from freshline.values.query import SqlQuery
+from freshline.values.settings import Settings
+from freshline.values.spec import Spec, TableSpec
 
 
 @dataclass(frozen=True)

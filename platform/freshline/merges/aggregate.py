@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from freshline.declare.merge import Expression, Merge, Problem
-from freshline.declare.options import Kind, Option, Options
-from freshline.declare.rules import nearest
 from freshline.merges.aggregates import Aggregate, parse_aggregate
 from freshline.merges.sequence import Sequence
+from freshline.values.merge import Expression, Merge, Problem
+from freshline.values.options import Kind, Option, Options
+from freshline.values.rules import nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from freshline.declare.spec import TableSpec
     from freshline.merges.values import Fold
+    from freshline.values.spec import TableSpec
 
 RULE = "MERGE_AGGREGATE"
 FUNCTION = "merge.aggregate."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from freshline.declare.options import join_words
+from freshline.values.options import join_words
 
 
 class Aggregate(StrEnum):
@@ -67,7 +67,7 @@ def parse_aggregate(text: str) -> Aggregate:
     try:
         return Aggregate(name)
     except ValueError:
-        from freshline.declare.rules import nearest
+        from freshline.values.rules import nearest
 
         near, accepted = nearest(name, Aggregate), join_words(tuple(Aggregate))
         raise ValueError(f"there is no function '{text.strip()}'.{near} Accepted is {accepted}.") from None

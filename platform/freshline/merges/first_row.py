@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from freshline.declare.options import Kind, Option, Options
 from freshline.merges.one_row import OneRow, declared_order
+from freshline.values.options import Kind, Option, Options
 
 BY_ARRIVAL = "arrival"
 LATE = ("correct", "ignore")

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from freshline.declare.change import DELETE as DELETED
-from freshline.declare.change import OP, POSITION
-from freshline.declare.connector import FILE
-from freshline.declare.options import Option, Options
 from freshline.merges.one_row import ARRIVAL, ORDER, OneRow, declared_order
+from freshline.values.change import DELETE as DELETED
+from freshline.values.change import OP, POSITION
+from freshline.values.connector import FILE
+from freshline.values.options import Option, Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from freshline.declare.spec import TableSpec
+    from freshline.values.spec import TableSpec
 
 # What is known of an event beside its order.
 EVENT = "_freshline_event"

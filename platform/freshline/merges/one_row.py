@@ -16,14 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from freshline.declare.connector import FILE, RECORD, SEQ
-from freshline.declare.merge import DELETE, Expression, Merge
-from freshline.declare.options import Options
+from freshline.values.connector import FILE, RECORD, SEQ
+from freshline.values.merge import DELETE, Expression, Merge
+from freshline.values.options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from freshline.declare.spec import TableSpec
+    from freshline.values.spec import TableSpec
 
 ORDER = "_freshline_order"
 ARRIVAL = (SEQ, FILE, RECORD)

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from freshline.declare.merge import DELETE, Expression, Merge, Problem
-from freshline.declare.options import Kind, Option, Options
-from freshline.declare.rules import nearest
 from freshline.merges.aggregates import Aggregate, parse_aggregate
 from freshline.merges.sequence import Sequence, split_ties, tie_expressions
+from freshline.values.merge import DELETE, Expression, Merge, Problem
+from freshline.values.options import Kind, Option, Options
+from freshline.values.rules import nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from freshline.declare.spec import TableSpec
+    from freshline.values.spec import TableSpec
 
 RULE = "MERGE_GROUP"
 GROUP = "merge.group."
@@ -279,8 +279,8 @@ def _group(name: str, text: str, separators: Mapping[str, str]) -> Group:
     rest = text[at:].strip()
     if not rest:
         raise ValueError("it has no sequence behind BY. Add the columns by which a row is later.")
-    from freshline.declare.expression import parse_expression
     from freshline.query.select_list import split_expressions
+    from freshline.sql.expression import parse_expression
 
     parse_expression(rest, several=True)
     return Group(name, tuple(items), split_expressions(rest))

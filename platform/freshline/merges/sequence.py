@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from freshline.declare.connector import FILE, RECORD, SEQ
-from freshline.declare.merge import Expression
-from freshline.declare.options import Options
+from freshline.values.connector import FILE, RECORD, SEQ
+from freshline.values.merge import Expression
+from freshline.values.options import Options
 
 BY_ARRIVAL = "arrival"
 ARRIVED = f"struct({SEQ}, {FILE}, {RECORD})"

@@ -23,11 +23,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from freshline.declare.rules import declaration_error
-from freshline.declare.spec import TableSpec
 from freshline.merges.aggregates import Aggregate
 from freshline.merges.comparable import comparable, without_negative_zero
 from freshline.refresh.literal import quoted
+from freshline.values.rules import declaration_error
+from freshline.values.spec import TableSpec
 
 # Texts that stand for a value, its order and what is compared of it, inside of arrays.
 VALUE, PLACE = "v", "c"

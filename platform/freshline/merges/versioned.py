@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from freshline.declare.merge import REJECTED
-from freshline.declare.options import Option, Options
 from freshline.merges.one_row import OneRow
+from freshline.values.merge import REJECTED
+from freshline.values.options import Option, Options
 
 NULL_VERSION = "NULL_VERSION"
 

@@ -13,15 +13,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph, is_brought_in
-from freshline.declare.names import TableName
-from freshline.declare.rules import nearest
-from freshline.declare.spec import Mode, SourceSpec
 from freshline.errors import FreshnessError, RequestError
 from freshline.plan.feasible import judge_promises
 from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension, apply_overrides, blocked_tables
 from freshline.plan.result import State
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
+from freshline.values.rules import nearest
+from freshline.values.spec import Mode, SourceSpec
 
 
 @dataclass(frozen=True)

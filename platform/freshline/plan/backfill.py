@@ -15,13 +15,13 @@ from enum import StrEnum
 from sqlglot import exp
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import Mode, TableSpec
-from freshline.declare.time_partition import PartitionUnit, TimePartition
-from freshline.plan.partition import Interval, PartitionState, partition_name
 from freshline.query.query import Query
 from freshline.query.rules.partition import origin_of
+from freshline.values.names import TableName
+from freshline.values.partition import Interval, PartitionState, partition_name
+from freshline.values.query import SqlQuery
+from freshline.values.spec import Mode, TableSpec
+from freshline.values.time_partition import PartitionUnit, TimePartition
 
 NAMED = "it is named"
 FINISHED = "an earlier attempt of this backfill has committed it"

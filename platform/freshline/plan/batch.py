@@ -11,11 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.spec import Mode
 from freshline.plan.due import with_driving
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
+from freshline.values.spec import Mode
 
 FIRST_PAUSE_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 1800.0

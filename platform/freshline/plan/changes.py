@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from freshline.declare.names import TableName
-from freshline.plan.position import TablePosition
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
 
 
 class ChangeKind(StrEnum):

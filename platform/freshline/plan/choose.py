@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from freshline.declare.closing import Closing
-from freshline.declare.query import PythonQuery, SqlQuery
 from freshline.errors import IncrementalError
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.models import changed_models
-from freshline.plan.partition import Interval
 from freshline.plan.result import Strategy
 from freshline.plan.step import (
     AddTriggered,
@@ -27,7 +24,10 @@ from freshline.plan.step import (
     Step,
 )
 from freshline.plan.strategy import RefreshStrategy, strategies_of
-from freshline.query.reason import Reason
+from freshline.values.closing import Closing
+from freshline.values.partition import Interval
+from freshline.values.query import PythonQuery, SqlQuery
+from freshline.values.reason import Reason
 
 # The most general first: its reason tells most about why everything is computed.
 BY_GENERALITY = (Strategy.MERGE, Strategy.KEYS, Strategy.PARTITION, Strategy.APPEND)

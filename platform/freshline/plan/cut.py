@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from freshline.declare.names import TableName
-from freshline.plan.position import TablePosition
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
 
 Cut = Mapping[str, int]
 # The positions of roots as receipts have them: by the root's name its table id, with a `version` or the `seq` of a log.

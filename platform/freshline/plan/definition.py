@@ -17,13 +17,13 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from freshline.declare.managing import BEGINNING
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import TableSpec
 from freshline.errors import FormatError, RequestError
 from freshline.query.functions import GENERATORS, is_aggregate, name_of
 from freshline.query.query import Query
+from freshline.sql.managing import BEGINNING
+from freshline.values.names import TableName
+from freshline.values.query import SqlQuery
+from freshline.values.spec import TableSpec
 
 FORMAT = 1
 # Stands for the SHA-256 of whichever file a model has.

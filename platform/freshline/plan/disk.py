@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from freshline.declare.spec import Mode, Spec
+from freshline.values.spec import Mode, Spec
 
 LEAST_COMMITS = 3
 HISTORY_SECONDS = 7 * 86_400

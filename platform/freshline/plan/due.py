@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping
 from datetime import datetime, timedelta
 
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.plan.lag import is_future
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
 
 
 def critical_paths(graph: Graph, seconds: Mapping[TableName, float]) -> dict[TableName, float]:

@@ -12,12 +12,12 @@ from datetime import timedelta
 from typing import Any
 
 from freshline.declare.graph import Graph
-from freshline.declare.mode import driving_inputs
-from freshline.declare.names import TableName, late_name
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.result import Strategy
-from freshline.plan.watermark import TableWatermark
+from freshline.values.mode import driving_inputs
+from freshline.values.names import TableName, late_name
+from freshline.values.query import SqlQuery
+from freshline.values.spec import SourceSpec, TableSpec
+from freshline.values.watermark import TableWatermark
 
 _BY_STRATEGY: Mapping[str, str] = {
     Strategy.APPEND: "a late row is one more new row: its rows are added, and no stored row is read",

@@ -12,25 +12,25 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from freshline.declare.closing import Closing
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.query import PythonQuery, SqlQuery
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.choose import Candidates, find_candidates
 from freshline.plan.event_time import EventTimeFacts, event_time_facts, is_over_event_time
 from freshline.plan.models import model_key, models_of, models_text
 from freshline.plan.near import NearRead, near_reads
-from freshline.plan.position import TablePosition
-from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.step import Situation
-from freshline.plan.watermark import TableWatermark
 from freshline.query.clock import ClockSpan
 from freshline.query.query import read_query
-from freshline.query.reason import Reason
 from freshline.query.rules.crossing import find_crossings
+from freshline.values.closing import Closing
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
+from freshline.values.query import PythonQuery, SqlQuery
+from freshline.values.reason import Reason
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec, TableSpec
+from freshline.values.watermark import TableWatermark
 
 SOME_TIME = ClockSpan(datetime(2000, 1, 1, tzinfo=UTC), datetime(2000, 1, 1, 0, 1, tzinfo=UTC))
 BEFORE, AFTER = TablePosition("made up", 1, 1), TablePosition("made up", 2, 2)

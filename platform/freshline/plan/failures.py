@@ -12,9 +12,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from freshline.declare.freshness import Freshness
-from freshline.declare.names import TableName
 from freshline.plan.intentions import FailureRow
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
 
 # Rule 12 of docs/rules.md: this many failures in a row, over at least this long.
 FAILURES = 5

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph, is_brought_in
-from freshline.declare.names import TableName
-from freshline.declare.spec import Mode
 from freshline.plan.due import poll_seconds
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
+from freshline.values.spec import Mode
 
 
 @dataclass(frozen=True)

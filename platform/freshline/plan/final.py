@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from freshline.declare.graph import Graph
-from freshline.declare.location import Location
-from freshline.declare.mode import driving_inputs
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.rules import Problems
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import DeclarationError
 from freshline.query.final import FinalQuery, read_final, why_unrepeatable, written_once_by
+from freshline.values.location import Location
+from freshline.values.mode import driving_inputs
+from freshline.values.names import TableName
+from freshline.values.query import SqlQuery
+from freshline.values.rules import Problems
+from freshline.values.spec import SourceSpec, TableSpec
 
 
 def check_final(spec: TableSpec, graph: Graph, problems: Problems) -> None:

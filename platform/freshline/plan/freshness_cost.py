@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph, is_brought_in
-from freshline.declare.names import TableName
-from freshline.declare.spec import Mode
 from freshline.plan.feasible import Feasibility, judge_promises
 from freshline.plan.predicted_lag import PredictedLag, measure_lag, predict_lag
 from freshline.plan.result import RefreshResult
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
+from freshline.values.spec import Mode
 
 ALTERNATIVES = tuple(Freshness(seconds) for seconds in (5, 30, 60, 300, 1_800, 3_600, 21_600, 86_400))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from freshline.declare.names import TableName
-from freshline.declare.spec import TableSpec
 from freshline.errors import HistoryRequiredError
 from freshline.plan.changes import ChangeKind, Changes
-from freshline.plan.receipt import Receipt
 from freshline.plan.step import Step
-from freshline.query.reason import Reason
+from freshline.values.names import TableName
+from freshline.values.reason import Reason
+from freshline.values.receipt import Receipt
+from freshline.values.spec import TableSpec
 
 _GONE = {
     ChangeKind.SOURCE_REPLACED: "was replaced by another table or rolled back",

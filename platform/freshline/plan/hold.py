@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.spec import Mode
 from freshline.plan.alter import suspension_text
 from freshline.plan.intentions import Intentions, blocked_tables
 from freshline.plan.record import Heartbeat
+from freshline.values.names import TableName
+from freshline.values.spec import Mode
 
 STOPPED = "STOPPED"
 

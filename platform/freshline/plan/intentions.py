@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
+from freshline.values.spec import SourceSpec
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from freshline.declare.names import TableName
-from freshline.plan.position import Position, TablePosition
+from freshline.values.names import TableName
+from freshline.values.position import Position, TablePosition
 
 # A commit may come between the moment that a status holds for and the reading of its receipt.
 CLOCK_SLACK = timedelta(seconds=5)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from freshline.declare.query import KnownModel, SqlQuery
-from freshline.declare.spec import TableSpec
-from freshline.plan.receipt import Receipt
+from freshline.values.query import KnownModel, SqlQuery
+from freshline.values.receipt import Receipt
+from freshline.values.spec import TableSpec
 
 # As many digits as people are shown.
 SHOWN = 12

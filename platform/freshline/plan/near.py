@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from freshline.declare.names import TableName
 from freshline.query.rules.reaches import Reach
+from freshline.values.names import TableName
 
 _UNITS = (
     ("day", 86_400_000_000),

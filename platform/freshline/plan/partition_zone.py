@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.query_parser import parse_structure
-from freshline.declare.spec import TableSpec
+from freshline.sql.query_parser import parse_structure
+from freshline.values.names import TableName
+from freshline.values.query import SqlQuery
+from freshline.values.spec import TableSpec
 
 # What makes a day of a time, and what puts the time into a time zone before.
 _DAYS = (exp.TsOrDsToDate, exp.TimeToStr, exp.DateTrunc, exp.TimestampTrunc)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from freshline.declare.graph import Graph, is_brought_in
-from freshline.declare.names import TableName
-from freshline.declare.spec import Mode
 from freshline.plan.due import critical_paths, poll_seconds
 from freshline.plan.feasible import Hop
 from freshline.plan.result import DECISIONS, RefreshResult, State, Strategy
+from freshline.values.names import TableName
+from freshline.values.spec import Mode
 
 LEAST_TEETH = 3
 MOST_TEETH = 40

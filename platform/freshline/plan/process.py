@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.process import require_columns, require_key_types
-from freshline.declare.query import PythonQuery
-from freshline.declare.rules import Problems
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.final import check_time
+from freshline.values.names import TableName
+from freshline.values.process import require_columns, require_key_types
+from freshline.values.query import PythonQuery
+from freshline.values.rules import Problems
+from freshline.values.spec import SourceSpec, TableSpec
 
 
 def check_process(spec: TableSpec, graph: Graph, problems: Problems) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from freshline.declare.cache import PARSING, DeclarationCache
 from freshline.declare.graph import Graph
-from freshline.declare.merge import Merge
 from freshline.declare.project import read_project
-from freshline.declare.query import PythonQuery
-from freshline.declare.registry import ExtensionError, find_strategy, origin
-from freshline.declare.rules import Problems
-from freshline.declare.settings import Settings, as_private
-from freshline.declare.spec import DeltaJoin, TableSpec
 from freshline.plan.changes import ChangeKind
 from freshline.plan.result import Strategy
+from freshline.values.merge import Merge
+from freshline.values.query import PythonQuery
+from freshline.values.registry import ExtensionError, find_strategy, origin
+from freshline.values.rules import Problems
+from freshline.values.settings import Settings, as_private
+from freshline.values.spec import DeltaJoin, TableSpec
 
 # Beside the folders that parse, those whose code looks into queries.
 JUDGING = (*PARSING, "plan", "query", "strategies")

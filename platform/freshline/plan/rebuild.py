@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from freshline.declare.names import TableName
 from freshline.plan.result import DECISIONS, RefreshResult, State, Strategy
+from freshline.values.names import TableName
 
 Sort = tuple[bool, bool, bool]
 

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from freshline.plan.lag import newest_stamp
-from freshline.plan.position import TablePosition
-from freshline.plan.receipt import Receipt
+from freshline.values.position import TablePosition
+from freshline.values.receipt import Receipt
 
 UNTIL = "until"
 # How many earlier versions of a source a check names.

@@ -13,10 +13,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from freshline.declare.names import TableName
 from freshline.errors import FreshlineError
-from freshline.plan.json import from_json, to_compact_json, to_json
-from freshline.plan.receipt import Violation
+from freshline.values.json import from_json, to_compact_json, to_json
+from freshline.values.names import TableName
+from freshline.values.receipt import Violation
 
 
 class State(StrEnum):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from sqlglot import exp
 
 from freshline.declare.graph import Graph
-from freshline.declare.query import SqlQuery
-from freshline.declare.query_parser import parse_structure
-from freshline.declare.rules import Problems
-from freshline.declare.spec import TableSpec
 from freshline.query.query import read_query
-from freshline.query.reason import Reason
 from freshline.query.rules.append import find_branches
+from freshline.sql.query_parser import parse_structure
+from freshline.values.query import SqlQuery
+from freshline.values.reason import Reason
+from freshline.values.rules import Problems
+from freshline.values.spec import TableSpec
 
 
 def check_retried(spec: TableSpec, graph: Graph, problems: Problems) -> None:

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from freshline.declare.names import PART, TableName
 from freshline.errors import UNREADABLE, FormatError, SavepointError, shown_problem
 from freshline.plan.cut import least_of
-from freshline.plan.position import Position, TablePosition
-from freshline.plan.receipt import Receipt
-from freshline.query.reason import Reason
+from freshline.values.names import PART, TableName
+from freshline.values.position import Position, TablePosition
+from freshline.values.reason import Reason
+from freshline.values.receipt import Receipt
 
 FORMAT = 1
 # What stands beside a table and is saved with it, by what is added to the table's name.

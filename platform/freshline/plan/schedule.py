@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.spec import Mode
 from freshline.plan.due import with_driving
+from freshline.values.names import TableName
+from freshline.values.spec import Mode
 
 POLLED, DUE, WOKEN = "polled", "due", "woken"
 _NONE: frozenset[TableName] = frozenset()

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import name_of_file
-from freshline.declare.settings import Settings
 from freshline.errors import DeclarationError, DeclarationErrors
 from freshline.plan.project import open_project
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
 
 LOG = logging.getLogger(__name__)
 

@@ -14,20 +14,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from freshline.declare.closing import Closing
-from freshline.declare.managing import NOW
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import TableSpec
 from freshline.plan.changes import ChangeKind, Changes
-from freshline.plan.partition import Interval
-from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import Strategy
 from freshline.query.clock import ClockSpan
 from freshline.query.query import Query, read_query
-from freshline.query.reason import Reason
 from freshline.query.rules.reaches import Reach
+from freshline.sql.managing import NOW
+from freshline.values.closing import Closing
+from freshline.values.names import TableName
+from freshline.values.partition import Interval
+from freshline.values.query import SqlQuery
+from freshline.values.reason import Reason
+from freshline.values.receipt import Receipt
+from freshline.values.spec import TableSpec
 
 
 class Step(ABC):

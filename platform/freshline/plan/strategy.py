@@ -11,12 +11,12 @@ from abc import ABC, abstractmethod
 from functools import cache
 from typing import ClassVar
 
-from freshline.declare.extension import Extension, calling
-from freshline.declare.registry import STRATEGIES, ExtensionError, find_strategy
-from freshline.declare.spec import TableSpec
 from freshline.errors import IncrementalError
 from freshline.plan.step import Situation, Step
-from freshline.query.reason import Reason
+from freshline.values.extension import Extension, calling
+from freshline.values.reason import Reason
+from freshline.values.registry import STRATEGIES, ExtensionError, find_strategy
+from freshline.values.spec import TableSpec
 
 
 class RefreshStrategy(Extension, ABC):

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import SourceSpec, Spec
 from freshline.errors import RequestError
-from freshline.plan.position import Position, TablePosition, position_from_json
 from freshline.query.query import read_query
-from freshline.query.reason import Reason
 from freshline.query.rules.append import find_branches
+from freshline.values.names import TableName
+from freshline.values.position import Position, TablePosition, position_from_json
+from freshline.values.query import SqlQuery
+from freshline.values.reason import Reason
+from freshline.values.spec import SourceSpec, Spec
 
 FORMAT = 1
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlglot import exp
 
-from freshline.declare.clock import CLOCK, moment_text
+from freshline.values.clock import CLOCK, moment_text
 
 _CALL = re.compile(rf"\b{CLOCK}(?:_(new|old))?\(\)", re.IGNORECASE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -22,9 +22,7 @@ from functools import lru_cache
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 
-from freshline.declare.query import PREDICT_FUNCTION
 from freshline.query.functions import AGGREGATES, is_aggregate, name_of
-from freshline.query.reason import Reason
 from freshline.query.resolved import KEPT_TREES, Lifted, LiftedQuery, ResolvedQuery, lift
 from freshline.query.tree import (
     KINDS,
@@ -40,6 +38,8 @@ from freshline.query.tree import (
     sources_of,
     unsupported,
 )
+from freshline.values.query import PREDICT_FUNCTION
+from freshline.values.reason import Reason
 
 CODE = "INEXACT_KEY"
 # Clauses whose conditions must all hold, in the order in which they are computed.

@@ -3,7 +3,7 @@
 A query over the windows of a function gives the same rows for some windows whether it reads these or all of them, where
 every operator keeps windows apart: it groups by a bound, or partitions by one. Then the rows of the windows that were
 closed since the last refresh are added, and nothing that was written is looked at again. The rows of a query without
-windows are rows of its inputs, or they are final by their time (`freshline.declare.final_rows`).
+windows are rows of its inputs, or they are final by their time (`freshline.sql.final_rows`).
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from freshline.declare.closing import TIMED
-from freshline.declare.location import Location
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.query_parser import declared_tables, parse_structure
-from freshline.declare.rules import declaration_error
-from freshline.declare.spec import TableSpec
-from freshline.declare.tokens import Text
-from freshline.declare.volatile import find_volatile
-from freshline.declare.window_functions import WINDOWED
 from freshline.errors import DeclarationError
 from freshline.query.functions import is_aggregate, is_unordered
 from freshline.query.query import read_query
 from freshline.query.select_list import groups_within
+from freshline.sql.query_parser import declared_tables, parse_structure
+from freshline.sql.tokens import Text
+from freshline.sql.volatile import find_volatile
+from freshline.sql.window_functions import WINDOWED
+from freshline.values.closing import TIMED
+from freshline.values.location import Location
+from freshline.values.names import TableName
+from freshline.values.query import SqlQuery
+from freshline.values.rules import declaration_error
+from freshline.values.spec import TableSpec
 
 # Where all windows of one start have one end, the start tells a window too.
 _BY_START = ("TUMBLE", "HOP")

@@ -19,13 +19,13 @@ from functools import lru_cache
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from freshline.declare.tokens import Kind, Text, Token
 from freshline.errors import DeclarationError
 from freshline.query.exactness import read_exactness
 from freshline.query.functions import is_aggregate
 from freshline.query.query import Query
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.tree import NotDerivedError, items_by_name, own_nodes
+from freshline.sql.tokens import Kind, Text, Token
 
 # Spark counts rows of LIMIT in 32 bits.
 MOST_ROWS = 2**31 - 1

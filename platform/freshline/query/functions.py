@@ -66,7 +66,7 @@ def name_of(node: exp.Expr) -> str:
 def is_time_window(node: exp.Expr) -> bool:
     """Whether the node is a call of `window` whose windows follow from the row alone: its lengths are constants.
 
-    >>> from freshline.declare.query_parser import parse_sql
+    >>> from freshline.sql.query_parser import parse_sql
     >>> tree = parse_sql("SELECT window(ts, '1 hour'), window(ts, v), window_time(w)")
     >>> [is_time_window(item) for item in tree.expressions]
     [True, False, False]
@@ -90,7 +90,7 @@ def is_session_key(node: exp.Expr) -> bool:
 
     Its sessions follow from the rows that share the other keys.
 
-    >>> from freshline.declare.query_parser import parse_sql
+    >>> from freshline.sql.query_parser import parse_sql
     >>> tree = parse_sql("SELECT k FROM t GROUP BY k, session_window(ts, '1 hour')")
     >>> [is_session_key(key) for key in tree.args["group"].expressions]
     [False, True]

@@ -13,13 +13,13 @@ from functools import cached_property, lru_cache
 
 from sqlglot import exp
 
-from freshline.declare.names import TableName
-from freshline.declare.query import Span, SqlQuery
-from freshline.declare.query_parser import WRITTEN, parse_sql, span_of
-from freshline.declare.tokens import Kind, Text
-from freshline.declare.volatile import find_volatile
-from freshline.query.reason import Reason
 from freshline.query.tree import NotDerivedError, unsupported
+from freshline.sql.query_parser import WRITTEN, parse_sql, span_of
+from freshline.sql.tokens import Kind, Text
+from freshline.sql.volatile import find_volatile
+from freshline.values.names import TableName
+from freshline.values.query import Span, SqlQuery
+from freshline.values.reason import Reason
 
 # Trees are large, and a refresh asks for that of one query several times within moments.
 KEPT_TREES = 128

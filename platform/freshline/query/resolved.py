@@ -20,13 +20,9 @@ from sqlglot.lineage import Node, lineage
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import build_scope, traverse_scope
 
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import TableSpec
 from freshline.query.functions import WINDOW_BOUNDS, is_session_key, is_time_window, name_of
 from freshline.query.plain_form import check_marks, into_plain_form
 from freshline.query.query import Query
-from freshline.query.reason import Reason
 from freshline.query.tree import (
     DIALECT,
     NotDerivedError,
@@ -40,6 +36,10 @@ from freshline.query.tree import (
     sql,
     unsupported,
 )
+from freshline.values.names import TableName
+from freshline.values.query import SqlQuery
+from freshline.values.reason import Reason
+from freshline.values.spec import TableSpec
 
 ALIAS = "a"
 # A name that no input has: theirs begin with a letter.
@@ -170,7 +170,7 @@ def _qualified(text: str, schema: tuple[tuple[str, tuple[str, ...]], ...]) -> ex
 def _write_out_rows(tree: exp.Query, schema: dict[str, object]) -> None:
     """Put the columns in place of `struct(t.*)`, and of `t.freshline_row.*` over such a struct.
 
-    MATCH_RECOGNIZE is written out before the columns of its input are known; see `freshline.declare.match_recognize`.
+    MATCH_RECOGNIZE is written out before the columns of its input are known; see `freshline.sql.match_recognize`.
     """
     # What stands in the FROM of another query is written out before it.
     for select in reversed(list(tree.find_all(exp.Select))):

@@ -8,12 +8,12 @@ from functools import lru_cache
 from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
 
-from freshline.declare.query import SqlQuery
-from freshline.declare.query_parser import parse_trees
-from freshline.declare.spec import TableSpec
 from freshline.query.functions import GENERATORS, name_of
 from freshline.query.query import Query, read_query
 from freshline.query.tree import expression_nodes, item_expression
+from freshline.sql.query_parser import parse_trees
+from freshline.values.query import SqlQuery
+from freshline.values.spec import TableSpec
 
 
 @lru_cache(maxsize=2048)

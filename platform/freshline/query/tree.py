@@ -17,12 +17,12 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.generators.spark import SparkGenerator
 
-from freshline.declare.clock import CLOCK
-from freshline.declare.placeholders import in_own_words
-from freshline.declare.query import PREDICT_CALL
 from freshline.query.clock import as_written, clock_as, reads_clock
 from freshline.query.functions import is_aggregate
-from freshline.query.reason import Reason
+from freshline.sql.placeholders import in_own_words
+from freshline.values.clock import CLOCK
+from freshline.values.query import PREDICT_CALL
+from freshline.values.reason import Reason
 
 # By relation and column, in lower case: the type as Spark SQL spells it.
 Types = Mapping[str, Mapping[str, str]]

@@ -15,13 +15,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from freshline.declare.names import RESERVED_COLUMN
-from freshline.declare.spec import Constraint, OnViolation
 from freshline.errors import ConstraintError
-from freshline.plan.receipt import Violation
 from freshline.refresh.inputs import SEQ
 from freshline.refresh.literal import quoted
 from freshline.refresh.read_only import read_expression
+from freshline.values.names import RESERVED_COLUMN
+from freshline.values.receipt import Violation
+from freshline.values.spec import Constraint, OnViolation
 
 # The names of the constraints that a row violates.
 VIOLATED = "_freshline_violated"

@@ -1,6 +1,6 @@
 """Tables with a merge: the rows that are folded, and how what was folded changes what is stored.
 
-How rows of one key become one row is the merge's own (`freshline.declare.merge`).
+How rows of one key become one row is the merge's own (`freshline.values.merge`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from freshline.declare.change import OP as CHANGE_OP
-from freshline.declare.change import TRUNCATE
-from freshline.declare.extension import broken, is_own, package_of, where_of
-from freshline.declare.merge import DELETE, REJECTED
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import TableSpec
 from freshline.query.select_list import CONDITION, select_with_condition
 from freshline.refresh.constraints import leave_out
 from freshline.refresh.inputs import ARRIVAL, Pinned
@@ -25,6 +19,12 @@ from freshline.refresh.keys import DELETE as REMOVE
 from freshline.refresh.keys import INSERT, OP, UPDATE
 from freshline.refresh.literal import quoted
 from freshline.refresh.read_only import read_declared
+from freshline.values.change import OP as CHANGE_OP
+from freshline.values.change import TRUNCATE
+from freshline.values.extension import broken, is_own, package_of, where_of
+from freshline.values.merge import DELETE, REJECTED
+from freshline.values.query import SqlQuery
+from freshline.values.spec import TableSpec
 
 # What Spark says of a key of which a merge of another package gives two rows, or one with a NULL in the key: an object
 # of JSON that says which merge, and one with the key.

@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, StructField, StructType
 
-from freshline.declare.graph_functions import GRAPH_VIEW
-from freshline.declare.query import GraphCall, GraphFunction, SqlQuery, node_types_problem
 from freshline.errors import GraphError
 from freshline.refresh import graph_in_memory, graph_in_spark
 from freshline.refresh.graph_in_spark import NODE, SOURCE, TARGET
 from freshline.refresh.ranks import MOST_RANK_ROUNDS, PART
 from freshline.refresh.read_only import read_declared
+from freshline.sql.graph_functions import GRAPH_VIEW
+from freshline.values.query import GraphCall, GraphFunction, SqlQuery, node_types_problem
 
 T = TypeVar("T")
 

@@ -15,24 +15,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from freshline.declare.change import CHANGE_METADATA
-from freshline.declare.closing import ARRIVED
-from freshline.declare.connector import FILE as FILE
-from freshline.declare.connector import HASH as HASH
-from freshline.declare.connector import INGESTED_AT as INGESTED_AT
-from freshline.declare.connector import RECORD as RECORD
-from freshline.declare.connector import SEQ as SEQ
-from freshline.declare.connector import WATERMARK as WATERMARK
-from freshline.declare.names import CHANGE_TYPE as CHANGE_TYPE
-from freshline.declare.names import COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_COLUMNS, TableName
-from freshline.declare.spec import SourceSpec, Spec
 from freshline.errors import QueryError, SourceError
 from freshline.plan.changes import ChangeKind, Changes, RecordedFiles
-from freshline.plan.position import TablePosition
 from freshline.query.rules.algebra import SIGN
 from freshline.refresh.literal import quoted
 from freshline.refresh.netting import net, net_signed, not_compared
 from freshline.refresh.small_tables import read_small
+from freshline.values.change import CHANGE_METADATA
+from freshline.values.closing import ARRIVED
+from freshline.values.connector import FILE as FILE
+from freshline.values.connector import HASH as HASH
+from freshline.values.connector import INGESTED_AT as INGESTED_AT
+from freshline.values.connector import RECORD as RECORD
+from freshline.values.connector import SEQ as SEQ
+from freshline.values.connector import WATERMARK as WATERMARK
+from freshline.values.names import CHANGE_TYPE as CHANGE_TYPE
+from freshline.values.names import COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_COLUMNS, TableName
+from freshline.values.position import TablePosition
+from freshline.values.spec import SourceSpec, Spec
 
 ARRIVAL = (SEQ, FILE, RECORD)
 
@@ -62,7 +62,7 @@ class Pinned:
 def read_whole(spark: SparkSession, pinned: Pinned, *, arrival: bool = False, arrived: bool = False) -> DataFrame:
     """All rows of an input at its position; with `arrival` a log table's arrival columns and facts of changes too.
 
-    With `arrived` what FINAL rows are told by (`freshline.declare.closing`), which is NULL where it is not known.
+    With `arrived` what FINAL rows are told by (`freshline.values.closing`), which is NULL where it is not known.
     """
     if pinned.is_log:
         small = read_small(spark, pinned.path, pinned.position.version) if pinned.is_newest else None

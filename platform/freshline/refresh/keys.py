@@ -39,9 +39,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from freshline.declare.placeholders import in_own_words
-from freshline.declare.tokens import in_lower_case
-from freshline.query.reason import Reason
 from freshline.query.rules.algebra import SIGN
 from freshline.query.rules.keys import Affected, Stage
 from freshline.query.tree import Reading, view_of
@@ -52,6 +49,9 @@ from freshline.refresh.netting import NET, counted_by_value, is_compared, is_loo
 from freshline.refresh.read_only import read_only
 from freshline.refresh.searches import Searches
 from freshline.refresh.stretches import near_values, time_condition
+from freshline.sql.placeholders import in_own_words
+from freshline.sql.tokens import in_lower_case
+from freshline.values.reason import Reason
 
 # Up to this many values of a column are written into conditions, where scans can use them; of more it is the least and
 # the greatest. For a few hundred that is cheaper than a join with them, which plans and sends more.

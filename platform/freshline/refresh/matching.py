@@ -20,12 +20,12 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import arrow_udf
 
-from freshline.declare.match_recognize import MATCH_FUNCTION
 from freshline.errors import PatternBudgetError, PatternExpressionError, PatternSkipError
 from freshline.patterns.conditions import read_condition
 from freshline.patterns.matcher import BudgetError, Condition, Match, Rows, Skip, SkipError, SkipTo, find_matches
 from freshline.patterns.pattern import parse_pattern
 from freshline.patterns.program import Program, compile_pattern
+from freshline.sql.match_recognize import MATCH_FUNCTION
 
 RETURNED = "array<struct<number: bigint, place: int, label: string, excluded: boolean>>"
 _TYPE = pa.list_(

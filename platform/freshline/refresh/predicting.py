@@ -20,9 +20,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import arrow_udf
 
-from freshline.declare.onnx_file import UNKNOWN, Signature, Tensor, read_signature
-from freshline.declare.query import PREDICT_CALL, PREDICT_FUNCTION
 from freshline.errors import ModelRuntimeError
+from freshline.values.onnx_file import UNKNOWN, Signature, Tensor, read_signature
+from freshline.values.query import PREDICT_CALL, PREDICT_FUNCTION
 
 BLOCK = 256
 # Before what is told to people, see `freshline.attempt.failure`.

@@ -26,18 +26,18 @@ from pyspark.core.context import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from freshline.declare.functions import (
+from freshline.errors import ForbiddenQueryError
+from freshline.refresh.matching import provide_matching
+from freshline.refresh.predicting import is_predicting, provide_predicting
+from freshline.sql.functions import (
     ALLOWED_FUNCTIONS,
     ASKED_TABLE_FUNCTIONS,
     FILE_OPTIONS,
     OPTION_FUNCTIONS,
     REFUSED_FUNCTIONS,
 )
-from freshline.declare.match_recognize import MATCH_FUNCTION
-from freshline.declare.rules import nearest
-from freshline.errors import ForbiddenQueryError
-from freshline.refresh.matching import provide_matching
-from freshline.refresh.predicting import is_predicting, provide_predicting
+from freshline.sql.match_recognize import MATCH_FUNCTION
+from freshline.values.rules import nearest
 
 _CATALYST = "org.apache.spark.sql.catalyst."
 # What the parser makes of a query, by the last part of its class. Under a name stand its fields that Spark leaves out

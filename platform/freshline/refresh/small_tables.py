@@ -22,8 +22,8 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from freshline.declare.connector import SEQ
 from freshline.refresh.opened import opened
+from freshline.values.connector import SEQ
 
 # Where a path of a list has one of these, Spark 4.2 takes it for a pattern and reads all files of the list once more,
 # with `__globPaths__` off too. A list of one is read right.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec
+from freshline.values.names import TableName
+from freshline.values.spec import SourceSpec
 
 Lineage = Mapping[str, tuple[tuple[TableName, str], ...]]
 

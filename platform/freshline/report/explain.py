@@ -13,9 +13,9 @@ from freshline.commit.delta_log import read_newest
 from freshline.commit.event_time import watermark_of
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.declare.spec import TableSpec
 from freshline.plan.explain import Explanation, declared_types, explain_table, with_event_time
 from freshline.plan.freshness_cost import Measured
+from freshline.values.spec import TableSpec
 
 # As many as the control store keeps of a table: looks, commits, full refreshes and decisions.
 _MOST_RECORDS = 800

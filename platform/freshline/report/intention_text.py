@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from freshline.declare.freshness import Freshness
-from freshline.declare.names import TableName
 from freshline.plan.alter import override_text, suspension_text
 from freshline.plan.intentions import FreshnessOverride, Suspension
 from freshline.report.table_text import printable
+from freshline.values.freshness import Freshness
+from freshline.values.names import TableName
 
 
 class Promise(Protocol):

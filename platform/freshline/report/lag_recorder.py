@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from freshline.commit.control_store.history import HistoryStore
-from freshline.declare.names import TableName
 from freshline.plan.freshness_history import LagSample, LagSpan, Seen, look
 from freshline.report.status import TableStatus
+from freshline.values.names import TableName
 
 _SPANS_A_TRANSACTION = 50
 

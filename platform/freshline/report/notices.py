@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
 from zlib import crc32
 
-from freshline.declare.names import TableName
 from freshline.report.status import TableStatus
+from freshline.values.names import TableName
 
 FORMAT = 1
 LEAST_SECONDS = 60.0

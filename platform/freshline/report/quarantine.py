@@ -16,9 +16,9 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 
 from freshline.commit import delta_log
-from freshline.declare.connector import RETRIED_IN
-from freshline.declare.names import RESERVED_COLUMN
 from freshline.errors import ReadError
+from freshline.values.connector import RETRIED_IN
+from freshline.values.names import RESERVED_COLUMN
 
 # What is told of every record; all other columns of a quarantine table are its place.
 _TOLD = ("raw", "error", "message", "quarantined_at")

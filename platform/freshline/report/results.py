@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from freshline.errors import UNREADABLE, EngineError
-from freshline.plan.json import from_json
+from freshline.values.json import from_json
 
 T = TypeVar("T")
 

@@ -17,12 +17,12 @@ from deltalake import QueryBuilder
 
 from freshline.commit import delta_log
 from freshline.commit.data_files import is_plain, read_stored
-from freshline.declare.connector import RETRIED_IN
 from freshline.declare.graph import Graph
-from freshline.declare.names import RESERVED_COLUMN, TableName
-from freshline.declare.spec import TableSpec
 from freshline.errors import ReadError
 from freshline.plan.freshness_history import cut_text
+from freshline.values.connector import RETRIED_IN
+from freshline.values.names import RESERVED_COLUMN, TableName
+from freshline.values.spec import TableSpec
 
 MOST_TEXT = 200
 # These columns of a quarantine table have values of all columns of a record.

@@ -18,20 +18,20 @@ from freshline.commit import delta_log
 from freshline.commit.event_time import newest_event, open_windows, recorded_event_time, watermark_of
 from freshline.commit.lag_reading import held_at, with_superseded
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.connector import RETRIED_IN
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.spec import OnViolation, SourceSpec, Spec, TableSpec
 from freshline.errors import FreshlineError
 from freshline.plan.cut import RootPositions, disagreement
 from freshline.plan.feasible import judge_promises
 from freshline.plan.hold import HeldBy, Hold, held_tables
 from freshline.plan.intentions import FreshnessOverride, Suspension, apply_overrides
 from freshline.plan.lag import Held, data_timestamps, lag_seconds, stands_still
-from freshline.plan.receipt import Receipt
 from freshline.plan.record import Check
 from freshline.plan.result import Kind, RefreshResult, State
-from freshline.plan.watermark import EventTime, TableWatermark, source_watermark
+from freshline.values.connector import RETRIED_IN
+from freshline.values.names import TableName
+from freshline.values.receipt import Receipt
+from freshline.values.spec import OnViolation, SourceSpec, Spec, TableSpec
+from freshline.values.watermark import EventTime, TableWatermark, source_watermark
 
 if TYPE_CHECKING:
     from freshline.commit.control_reading import ControlReader

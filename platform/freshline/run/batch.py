@@ -15,14 +15,8 @@ from freshline.attempt.quarantine import next_seq
 from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import newest_version, read_newest
 from freshline.commit.event_time import event_time_after
-from freshline.declare.connector import Position
-from freshline.declare.spec import SourceSpec
 from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError
-from freshline.plan.position import require_known
-from freshline.plan.receipt import Receipt
 from freshline.plan.record import complete_until
-from freshline.plan.watermark import EventTime, MovedBy, SeenTimes, after_batch, rules_of
-from freshline.query.reason import Reason
 from freshline.refresh.arrow_rows import ArrowRows
 from freshline.refresh.known_keys import KnownKeys
 from freshline.refresh.literal import by_reference
@@ -30,6 +24,12 @@ from freshline.run.repeated import LogBefore
 from freshline.sources.reader import Portion
 from freshline.sources.records import accepted
 from freshline.sources.records_here import accepted_here
+from freshline.values.connector import Position
+from freshline.values.position import require_known
+from freshline.values.reason import Reason
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec
+from freshline.values.watermark import EventTime, MovedBy, SeenTimes, after_batch, rules_of
 
 
 @dataclass(frozen=True)

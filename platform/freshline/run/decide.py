@@ -30,10 +30,6 @@ from freshline.commit.delta_log import (
     read_newest,
 )
 from freshline.commit.event_time import closing_of, watermark_read
-from freshline.declare.closing import Closing
-from freshline.declare.names import TableName
-from freshline.declare.query import PythonQuery, SqlQuery, WindowInput
-from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import (
     DefinitionChangedError,
     FreshlineError,
@@ -47,10 +43,7 @@ from freshline.plan.choose import choose_step
 from freshline.plan.cut import cut_of
 from freshline.plan.definition import ChangeClass, DefinitionChange, classify_change, definition_of, may_keep_rows
 from freshline.plan.history import ignores_deletes, require_history
-from freshline.plan.partition import Interval, find_gaps
-from freshline.plan.position import Position, TablePosition, position_from_json
 from freshline.plan.price import Price, budget_of, counts, price_of
-from freshline.plan.receipt import Receipt
 from freshline.plan.record import Check, complete_until
 from freshline.plan.request import LIVE, RefreshRequest
 from freshline.plan.result import RefreshResult
@@ -66,10 +59,17 @@ from freshline.plan.step import (
 )
 from freshline.query.clock import ClockSpan
 from freshline.query.query import read_query
-from freshline.query.reason import Reason
 from freshline.query.rules.crossing import find_crossings
 from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.keys import FAILED_BY_ROWS, why_not
+from freshline.values.closing import Closing
+from freshline.values.names import TableName
+from freshline.values.partition import Interval, find_gaps
+from freshline.values.position import Position, TablePosition, position_from_json
+from freshline.values.query import PythonQuery, SqlQuery, WindowInput
+from freshline.values.reason import Reason
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec, Spec, TableSpec
 
 # How rows make an expression fail, in Spark or on the way into Python, which has no dates beyond the year 9999.
 _BY_ROWS = (*FAILED_BY_ROWS, ValueError, OverflowError)

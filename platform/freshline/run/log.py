@@ -37,17 +37,11 @@ from freshline.commit.write import (
     stored_schema,
     write_and_read_back,
 )
-from freshline.declare.extension import given
-from freshline.declare.spec import SourceSpec
 from freshline.errors import CancelledError, DefinitionChangedError, ExtensionFailedError, FreshlineError
 from freshline.plan.disk import history_seconds
-from freshline.plan.position import require_lasting
-from freshline.plan.receipt import Receipt, Violation, added_up
 from freshline.plan.record import complete_until
 from freshline.plan.request import LIVE, RefreshRequest
 from freshline.plan.result import Kind, RefreshResult, State
-from freshline.plan.watermark import SeenTimes, after_pause, rules_of
-from freshline.query.reason import Reason
 from freshline.refresh.arrow_rows import ArrowRows
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.execution import suited_to
@@ -66,6 +60,12 @@ from freshline.sources.records import (
     seen_times,
     statistics_columns,
 )
+from freshline.values.extension import given
+from freshline.values.position import require_lasting
+from freshline.values.reason import Reason
+from freshline.values.receipt import Receipt, Violation, added_up
+from freshline.values.spec import SourceSpec
+from freshline.values.watermark import SeenTimes, after_pause, rules_of
 
 # What a loop asks for ends after this long, so that what was read is handed on; the rest comes with the next look.
 LIVE_SECONDS = 20.0

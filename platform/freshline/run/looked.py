@@ -18,9 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from freshline.commit.write import Committed
-from freshline.declare.spec import SourceSpec
-from freshline.plan.receipt import Violation
-from freshline.plan.watermark import SeenTimes, count_times, rules_of
 from freshline.refresh.arrow_rows import ArrowRows, are_carried, in_spark, take
 from freshline.refresh.constraints import count_violations
 from freshline.refresh.inputs import FILE, HASH
@@ -39,6 +36,9 @@ from freshline.sources.records import (
     require_readable,
     seen_times,
 )
+from freshline.values.receipt import Violation
+from freshline.values.spec import SourceSpec
+from freshline.values.watermark import SeenTimes, count_times, rules_of
 
 # What few records are told in the engine's process beside what they have: of a log with a watermark these.
 _PARTITION, _TIME = "_freshline_event_partition", "_freshline_event_time"

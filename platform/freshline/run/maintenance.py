@@ -34,8 +34,6 @@ from freshline.commit.maintenance import (
     write_checkpoint,
 )
 from freshline.commit.savepoints import read_savepoints
-from freshline.declare.names import TableName
-from freshline.declare.spec import Mode, SourceSpec, Spec
 from freshline.plan.disk import CONTINUOUS_HISTORY_SECONDS, HISTORY_SECONDS
 from freshline.plan.maintenance import (
     LEAST_COMMITS,
@@ -47,13 +45,15 @@ from freshline.plan.maintenance import (
     retention,
     what_to_keep,
 )
-from freshline.plan.position import TablePosition
-from freshline.plan.receipt import Receipt
 from freshline.plan.request import LIVE
 from freshline.plan.result import RefreshResult, State
 from freshline.plan.savepoint import SIDES
 from freshline.refresh.cancellation import Cancellation
 from freshline.run.savepoint import is_restoring
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
+from freshline.values.receipt import Receipt
+from freshline.values.spec import Mode, SourceSpec, Spec
 
 LOG = logging.getLogger(__name__)
 MAINTENANCE = "maintenance"

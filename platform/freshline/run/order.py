@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
+from freshline.values.names import TableName
 
 
 def refresh_order(graph: Graph, names: Sequence[TableName], *, upstreams: bool = True) -> tuple[TableName, ...]:

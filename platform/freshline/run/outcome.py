@@ -15,18 +15,18 @@ from freshline.commit.delta_log import (
 from freshline.commit.write import (
     Committed,
 )
-from freshline.declare.query import PythonQuery
-from freshline.declare.spec import TableSpec
 from freshline.plan.cut import RootPositions, ahead_of, greatest_of
 from freshline.plan.history import inputs_short_after
 from freshline.plan.models import model_versions, models_after
-from freshline.plan.partition import Span, settle_spans
 from freshline.plan.price import Price
-from freshline.plan.receipt import Receipt
 from freshline.plan.result import Kind, RefreshResult, State, Strategy
 from freshline.plan.step import Step
-from freshline.query.reason import Reason
 from freshline.run.decide import Decision
+from freshline.values.partition import Span, settle_spans
+from freshline.values.query import PythonQuery
+from freshline.values.reason import Reason
+from freshline.values.receipt import Receipt
+from freshline.values.spec import TableSpec
 
 
 def report_nothing(

@@ -23,14 +23,7 @@ from freshline.commit.delta_log import (
     read_newest,
     read_receipts,
 )
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import Mode, SourceSpec, TableSpec
-from freshline.declare.time_partition import TimePartition, TimePartitions
 from freshline.plan.changes import ChangeKind, Changes
-from freshline.plan.partition import Interval, PartitionState, Span, state_of
-from freshline.plan.position import Position, TablePosition
-from freshline.plan.receipt import Receipt
 from freshline.plan.request import BACKFILL
 from freshline.query.rules.partition import Origin, origin_of
 from freshline.refresh.cancellation import Cancellation
@@ -38,6 +31,13 @@ from freshline.refresh.inputs import Pinned, read_net_images
 from freshline.refresh.keys import comes_back
 from freshline.refresh.literal import EPOCH, for_literal
 from freshline.refresh.read_only import read_expression
+from freshline.values.names import TableName
+from freshline.values.partition import Interval, PartitionState, Span, state_of
+from freshline.values.position import Position, TablePosition
+from freshline.values.query import SqlQuery
+from freshline.values.receipt import Receipt
+from freshline.values.spec import Mode, SourceSpec, TableSpec
+from freshline.values.time_partition import TimePartition, TimePartitions
 
 # Of more, all count as changed.
 MOST_VALUES = 5_000

@@ -11,9 +11,9 @@ from importlib import import_module
 
 from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.quarantine import next_seq
-from freshline.declare.extension import calling
 from freshline.plan.history import inputs_short, inputs_short_after
 from freshline.plan.step import Noop, Step
+from freshline.values.extension import calling
 
 
 def prepare(attempt: Attempt, step: Step) -> Work:

@@ -24,11 +24,7 @@ from freshline.commit.delta_log import newest_version, position_of
 from freshline.commit.refresh_log import NAME as REFRESH_LOG_NAME
 from freshline.commit.snapshot import newest_snapshot
 from freshline.declare.graph import QUARANTINE
-from freshline.declare.names import TableName
-from freshline.declare.rules import nearest
-from freshline.declare.spec import Spec
 from freshline.errors import ForbiddenQueryError, ForbiddenStatementError, RequestError
-from freshline.plan.position import TablePosition
 from freshline.plan.request import MANUAL
 from freshline.plan.union import UnionToken
 from freshline.refresh.cancellation import Cancellation
@@ -38,6 +34,10 @@ from freshline.refresh.read_only import judge_asked, literals_of
 from freshline.run.savepoint import finish_restore
 from freshline.run.table_functions import Call, read_call, take_out_calls
 from freshline.run.union import read_union
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
+from freshline.values.rules import nearest
+from freshline.values.spec import Spec
 
 ROW_LIMIT = 10_000
 # What queries read beside the declared tables.

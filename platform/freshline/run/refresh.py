@@ -16,8 +16,6 @@ from pyspark.errors import PySparkException
 from freshline.attempt.failure import translate
 from freshline.attempt.runtime import Progress, Runtime
 from freshline.commit.delta_log import newest_version, position_of
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import (
     CancelledError,
     DefinitionChangedError,
@@ -29,13 +27,15 @@ from freshline.errors import (
 from freshline.plan.lag import lag_seconds
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import Kind, RefreshResult, State, Strategy
-from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.status import kind_of
 from freshline.run.log import refresh_log
 from freshline.run.retry import retry_quarantine
 from freshline.run.savepoint import finish_restore, is_restoring
 from freshline.run.table import Refresh, bring_up_to_date
+from freshline.values.names import TableName
+from freshline.values.reason import Reason
+from freshline.values.spec import SourceSpec, Spec, TableSpec
 
 LOG = logging.getLogger(__name__)
 

@@ -14,9 +14,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from freshline.commit.delta_log import count_all, exists, newest_version
-from freshline.declare.change import OP, POSITION, UNSENT
-from freshline.declare.spec import SourceSpec
-from freshline.plan.receipt import Receipt
 from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import HASH, INGESTED_AT, SEQ
 from freshline.refresh.keys import keys_of
@@ -36,6 +33,9 @@ from freshline.sources.changes import (
     with_unknown_keys,
 )
 from freshline.sources.records import ERROR, mark_duplicates, mark_known
+from freshline.values.change import OP, POSITION, UNSENT
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec
 
 # So many keys of a batch are picked out by a list, more by a join.
 MOST_SUSPECTS = 2_000

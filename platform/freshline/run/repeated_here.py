@@ -21,13 +21,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType
 
 from freshline.commit.delta_log import count_all, newest_version
-from freshline.declare.spec import SourceSpec
 from freshline.refresh.arrow_rows import ArrowRows, is_exact
 from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ
 from freshline.refresh.known_keys import Bits
 from freshline.refresh.small_tables import files_of_batches
 from freshline.run.repeated import KeysAfter, LogBefore, log_keys
 from freshline.sources.records import ERROR, REDELIVERED
+from freshline.values.spec import SourceSpec
 
 BITS = "_freshline_bits"
 """The column with the 64 bits of the key of a record."""

@@ -21,13 +21,9 @@ from pyspark.sql import functions as F
 from freshline.attempt.quarantine import mark_retried, provide_quarantine
 from freshline.attempt.runtime import Progress, Runtime
 from freshline.commit.delta_log import count_all, exists, newest_version
-from freshline.declare.connector import RETRIED_IN, Position
-from freshline.declare.format import VALUE
-from freshline.declare.spec import SourceSpec, Spec
 from freshline.errors import RequestError
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import Kind, RefreshResult, State, Strategy
-from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import FILE, RECORD, SEQ
@@ -37,6 +33,10 @@ from freshline.run.looked import Looked, look_at, note_keys
 from freshline.sources.prepare import prepare_formats
 from freshline.sources.reader import LINE, SMALL_ROWS, Asked, Group, Portion
 from freshline.sources.records import ERROR, FIELDS, LEFT_OUT, again_columns, judge_records
+from freshline.values.connector import RETRIED_IN, Position
+from freshline.values.format import VALUE
+from freshline.values.reason import Reason
+from freshline.values.spec import SourceSpec, Spec
 
 RETRIED = "RETRIED"
 # The number of the batch that put a record into quarantine, beside what it is decoded to.

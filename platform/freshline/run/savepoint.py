@@ -48,9 +48,6 @@ from freshline.commit.savepoints import (
     read_savepoints,
 )
 from freshline.commit.write import carry_receipt, delete_rows, read_back, restore_version, set_null
-from freshline.declare.connector import RETRIED_IN
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import (
     FencedError,
     ForeignWriteError,
@@ -60,8 +57,6 @@ from freshline.errors import (
     SavepointGoneError,
     SourceError,
 )
-from freshline.plan.position import TablePosition
-from freshline.plan.receipt import Receipt
 from freshline.plan.request import MANUAL
 from freshline.plan.result import RefreshResult, State
 from freshline.plan.savepoint import Moved, Restoration, SavedTable, SavedVersion, Savepoint, require_name
@@ -69,6 +64,11 @@ from freshline.plan.savepoint import restored_receipt as told_again
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import SEQ
 from freshline.run.order import refresh_order
+from freshline.values.connector import RETRIED_IN
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec, TableSpec
 
 LOG = logging.getLogger(__name__)
 

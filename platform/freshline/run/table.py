@@ -17,19 +17,19 @@ from freshline.attempt.cpu import TaskSeconds
 from freshline.attempt.runtime import Progress, Runtime
 from freshline.commit.delta_log import count_all
 from freshline.commit.write import Committed, write_and_read_back
-from freshline.declare.spec import TableSpec
 from freshline.errors import FencedError
-from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import RefreshResult
 from freshline.plan.step import Noop
-from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import drop_views
 from freshline.run.decide import Decision, decide, may_do_without_push_down, moves_awaited_watermark, why_full
 from freshline.run.outcome import receipt_of, report_commit, report_nothing
 from freshline.run.prepare import prepare
+from freshline.values.reason import Reason
+from freshline.values.receipt import Receipt
+from freshline.values.spec import TableSpec
 
 ATTEMPTS = 3
 

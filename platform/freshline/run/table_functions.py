@@ -22,13 +22,13 @@ from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import position_of, receipt_at, table_id
 from freshline.commit.reading import read_history
 from freshline.commit.savepoints import read_savepoint
-from freshline.declare.names import TableName
-from freshline.declare.rules import nearest
 from freshline.errors import ReadError, RequestError
-from freshline.plan.position import TablePosition
 from freshline.plan.read import History
 from freshline.plan.savepoint import LOST
 from freshline.refresh.inputs import Pinned, read_at, read_feed
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition
+from freshline.values.rules import nearest
 
 AS_OF, CHANGES, NET_CHANGES = "read_as_of", "read_changes", "read_net_changes"
 FUNCTIONS = {AS_OF: (2, 2), CHANGES: (2, 3), NET_CHANGES: (2, 3)}

@@ -18,11 +18,8 @@ from pyspark.sql import functions as F
 from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import classify, exists, newest_version, position_of, receipt_at, table_id
 from freshline.commit.event_time import event_time_after
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import RequestError
 from freshline.plan.changes import ChangeKind
-from freshline.plan.position import TablePosition, require_known
 from freshline.plan.union import UnionToken, log_behind
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.fold import (
@@ -67,6 +64,9 @@ from freshline.sources.records import (
     require_readable,
     unreadable_of,
 )
+from freshline.values.names import TableName
+from freshline.values.position import TablePosition, require_known
+from freshline.values.spec import SourceSpec, TableSpec
 
 
 @dataclass(frozen=True)

@@ -31,21 +31,13 @@ from freshline.attempt.pin import pin_at
 from freshline.attempt.runtime import Progress, Runtime
 from freshline.attempt.spans import read_time_partition, within
 from freshline.commit.delta_log import Newest, count_all, count_rows, newest_version, read_newest, read_receipts
-from freshline.declare.closing import Closing
-from freshline.declare.names import TableName
-from freshline.declare.query import GraphFunction, PythonQuery, SqlQuery
-from freshline.declare.spec import TableSpec
 from freshline.errors import ModelError, PartitionError, RefreshError, RequestError
 from freshline.merges.one_row import ORDER
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.models import at_models, is_mixed
-from freshline.plan.partition import Interval, partition_name
-from freshline.plan.position import Position, TablePosition
-from freshline.plan.receipt import Receipt
 from freshline.plan.request import MANUAL
 from freshline.query.final import written_once_by
 from freshline.query.query import read_query
-from freshline.query.reason import Reason
 from freshline.query.rules.algebra import SIGN
 from freshline.query.rules.append import find_branches
 from freshline.query.rules.lookups import find_lookups
@@ -66,6 +58,14 @@ from freshline.refresh.inputs import (
 from freshline.refresh.literal import collect_for_message, quoted
 from freshline.refresh.netting import comparable, without
 from freshline.run.savepoint import finish_restore
+from freshline.values.closing import Closing
+from freshline.values.names import TableName
+from freshline.values.partition import Interval, partition_name
+from freshline.values.position import Position, TablePosition
+from freshline.values.query import GraphFunction, PythonQuery, SqlQuery
+from freshline.values.reason import Reason
+from freshline.values.receipt import Receipt
+from freshline.values.spec import TableSpec
 
 RELATIVE = 1e-9
 SAMPLES = 5

@@ -31,7 +31,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from freshline.declare.change import (
+from freshline.refresh.inputs import FILE, RECORD, SEQ
+from freshline.refresh.known_keys import bits_of
+from freshline.refresh.literal import quoted
+from freshline.refresh.materialize import materialize_once
+from freshline.sources import rows_of_key
+from freshline.sources.formats.framed_rows import use_own_python
+from freshline.sources.records import ERROR, LEFT_OUT, REDELIVERED, UNKNOWN_KEY, record_hash
+from freshline.values.change import (
     DELETE,
     IN_ORDER,
     INSERT,
@@ -45,14 +52,7 @@ from freshline.declare.change import (
     UNSENT,
     UPDATE,
 )
-from freshline.declare.spec import SourceSpec
-from freshline.refresh.inputs import FILE, RECORD, SEQ
-from freshline.refresh.known_keys import bits_of
-from freshline.refresh.literal import quoted
-from freshline.refresh.materialize import materialize_once
-from freshline.sources import rows_of_key
-from freshline.sources.formats.framed_rows import use_own_python
-from freshline.sources.records import ERROR, LEFT_OUT, REDELIVERED, UNKNOWN_KEY, record_hash
+from freshline.values.spec import SourceSpec
 
 VALUE_UNKNOWN, CHANGE_ORDER = "VALUE_UNKNOWN", "CHANGE_ORDER"
 # What stands in a position before the part that is in order: the database, and of MySQL the name of its log.

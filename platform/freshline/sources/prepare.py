@@ -8,10 +8,10 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from freshline.declare.format import VALUE
-from freshline.declare.spec import SourceSpec
 from freshline.errors import FreshlineError, UndeclaredFieldsError
 from freshline.sources.reader import MOST_UNDECLARED, Host
+from freshline.values.format import VALUE
+from freshline.values.spec import SourceSpec
 
 
 def prepare_formats(spec: SourceSpec, read: Callable[[], Sequence[DataFrame]], host: Host) -> SourceSpec:

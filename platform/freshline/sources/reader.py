@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.connector import Position
-from freshline.declare.extension import Extension
-from freshline.declare.secret import resolve_reference
-from freshline.declare.spec import SourceSpec
 from freshline.errors import FreshlineError, SourceError
-from freshline.plan.receipt import Receipt
-from freshline.plan.watermark import WHOLE_SOURCE
 from freshline.refresh.cancellation import Cancellation
+from freshline.values.connector import Position
+from freshline.values.extension import Extension
+from freshline.values.receipt import Receipt
+from freshline.values.secret import resolve_reference
+from freshline.values.spec import SourceSpec
+from freshline.values.watermark import WHOLE_SOURCE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

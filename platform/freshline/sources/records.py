@@ -29,7 +29,13 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.window import Window
 
-from freshline.declare.change import (
+from freshline.refresh.constraints import VIOLATED, first_violated, violated
+from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ, WATERMARK
+from freshline.refresh.kept_columns import kept
+from freshline.refresh.literal import literal, quoted
+from freshline.sources.formats.exact import Record, is_changed, is_lost, loses, stored
+from freshline.sources.reader import LINE, VERDICT, Group
+from freshline.values.change import (
     BEFORE,
     CHANGED_AT,
     DELETE,
@@ -41,11 +47,11 @@ from freshline.declare.change import (
     UPDATE,
     Tombstones,
 )
-from freshline.declare.connector import RETRIED_IN
-from freshline.declare.extension import given
-from freshline.declare.format import PARSED, VALUE, Decoded
-from freshline.declare.spec import OnViolation, RecordKey, SourceSpec
-from freshline.plan.watermark import (
+from freshline.values.connector import RETRIED_IN
+from freshline.values.extension import given
+from freshline.values.format import PARSED, VALUE, Decoded
+from freshline.values.spec import OnViolation, RecordKey, SourceSpec
+from freshline.values.watermark import (
     FIRST_MICROSECOND,
     WHOLE_SOURCE,
     SeenTimes,
@@ -54,12 +60,6 @@ from freshline.plan.watermark import (
     last_microsecond,
     rules_of,
 )
-from freshline.refresh.constraints import VIOLATED, first_violated, violated
-from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ, WATERMARK
-from freshline.refresh.kept_columns import kept
-from freshline.refresh.literal import literal, quoted
-from freshline.sources.formats.exact import Record, is_changed, is_lost, loses, stored
-from freshline.sources.reader import LINE, VERDICT, Group
 
 RAW = "_freshline_raw"
 ERROR = "_freshline_error"

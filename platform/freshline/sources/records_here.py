@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from freshline.declare.spec import SourceSpec
 from freshline.refresh.arrow_rows import ArrowRows
 from freshline.refresh.inputs import INGESTED_AT, SEQ, WATERMARK
 from freshline.sources.records import ERROR, log_schema
+from freshline.values.spec import SourceSpec
 
 _TIMES = pa.timestamp("us", "UTC")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from freshline.declare.options import Options
+from freshline.values.options import Options
 
 EARLIEST, LATEST = "earliest", "latest"
 

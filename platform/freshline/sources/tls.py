@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from freshline.declare.connector import Place
-from freshline.declare.options import Option, Reference
+from freshline.values.connector import Place
+from freshline.values.options import Option, Reference
 
 
 class TlsFiles(Protocol):

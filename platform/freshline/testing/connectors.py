@@ -15,15 +15,15 @@ from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
 
-from freshline.declare.connector import RECORD, Connector
-from freshline.declare.registry import find_connector
 from freshline.errors import DeclarationErrors, FreshlineError, RequestError
-from freshline.plan.position import position_from_json
-from freshline.plan.receipt import Receipt
 from freshline.sources.formats.json import Json
 from freshline.testing.claims import environment, refused, require, require_that, run_claims
 from freshline.testing.crash import Crash
 from freshline.testing.lab import Lab
+from freshline.values.connector import RECORD, Connector
+from freshline.values.position import position_from_json
+from freshline.values.receipt import Receipt
+from freshline.values.registry import find_connector
 
 LOG_POINTS = ("log-before-quarantine", "log-after-quarantine", "log-before-commit", "log-after-commit")
 SECRET = "hunter2-is-the-secret"

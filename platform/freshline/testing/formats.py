@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection
 
 from pyspark.sql import SparkSession
 
-from freshline.declare.registry import find_format
-from freshline.declare.spec import SourceSpec
 from freshline.errors import DeclarationErrors
 from freshline.sources.records import REJECTIONS
 from freshline.testing.claims import require, require_that, run_claims
 from freshline.testing.connectors import FormatConformance, LandingFolder, System
 from freshline.testing.lab import Lab
+from freshline.values.registry import find_format
+from freshline.values.spec import SourceSpec
 
 # One of each kind of type that a column may have.
 TYPES = (

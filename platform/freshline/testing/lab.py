@@ -23,19 +23,13 @@ from freshline.commit.columns import input_columns, input_types
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import newest_version, open_table, position_of, read_newest
 from freshline.commit.event_time import watermark_of
-from freshline.declare.names import TableName, late_name
-from freshline.declare.spec import SourceSpec
-from freshline.declare.statement import read_statement
-from freshline.declare.tokens import Text
 from freshline.engine.connector_jars import provide_connector_jars
 from freshline.errors import FreshlineError, RequestError
 from freshline.plan.due import due_tables, with_driving
 from freshline.plan.explain import Explanation, declared_types, explain_table, with_event_time
 from freshline.plan.hold import held_tables, intended_holds
 from freshline.plan.intentions import apply_overrides
-from freshline.plan.partition import partition_texts
 from freshline.plan.project import open_project
-from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import RefreshResult
 from freshline.plan.savepoint import Savepoint
@@ -58,9 +52,15 @@ from freshline.run import (
 from freshline.run.query import resolve_names
 from freshline.run.union import read_union
 from freshline.sources.files.connector import Files
+from freshline.sql.statement import read_statement
+from freshline.sql.tokens import Text
 from freshline.testing.clock import LabClock
 from freshline.testing.crash import Crash
 from freshline.testing.session import lab_settings, shared_session
+from freshline.values.names import TableName, late_name
+from freshline.values.partition import partition_texts
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec
 
 Row = dict[str, Any]
 Partition = Mapping[str, object]

@@ -16,10 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from freshline.commit.delta_log import newest_version, position_of
-from freshline.declare.merge import Merge
-from freshline.declare.names import TableName
-from freshline.declare.registry import find_merge
-from freshline.declare.spec import TableSpec
 from freshline.errors import DeclarationErrors
 from freshline.plan.result import RefreshResult
 from freshline.refresh.cancellation import Cancellation
@@ -29,6 +25,10 @@ from freshline.refresh.literal import quoted, sql_literal
 from freshline.testing.claims import refused, require, require_that, run_claims
 from freshline.testing.crash import Crash
 from freshline.testing.lab import Lab, Row
+from freshline.values.merge import Merge
+from freshline.values.names import TableName
+from freshline.values.registry import find_merge
+from freshline.values.spec import TableSpec
 
 TABLE_POINTS = ("table-pinned", "table-before-commit", "table-writing", "table-after-commit")
 # Values of each type, few of each: keys meet, and rows are equal now and then.

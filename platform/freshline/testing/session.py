@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from freshline.declare.freshness import Freshness
-from freshline.declare.settings import Settings
 from freshline.engine.own_session import own_session
+from freshline.values.freshness import Freshness
+from freshline.values.settings import Settings
 
 _LOCK = threading.Lock()
 # Of a few rows, planning and compiling cost more than running: these halve what a refresh of them takes.

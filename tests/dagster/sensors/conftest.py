@@ -36,13 +36,13 @@ from freshline.dagster.lineage import read_lineages, shown_lineages
 from freshline.dagster.sensors.batch import request_batch
 from freshline.dagster.sensors.supervisor import supervise
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
-from freshline.declare.settings import Settings
 from freshline.errors import error_from_json
 from freshline.plan.intentions import Suspension
-from freshline.plan.receipt import Receipt
 from freshline.plan.result import RefreshResult
+from freshline.values.names import TableName
+from freshline.values.receipt import Receipt
+from freshline.values.settings import Settings
 
 TABLE = "CREATE MATERIALIZED TABLE {} FRESHNESS = INTERVAL {} AS SELECT id FROM {}"
 DECLARATIONS = {

@@ -8,7 +8,7 @@ import pytest
 from dagster import AssetCheckEvaluation, AssetKey, build_sensor_context
 
 from freshline.dagster.sensors import verify_sensor
-from freshline.plan.receipt import Violation
+from freshline.values.receipt import Violation
 
 pytestmark = pytest.mark.seconds
 

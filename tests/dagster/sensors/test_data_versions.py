@@ -16,8 +16,8 @@ from freshline.commit.delta_log import position_of, receipt_at
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.data_versions import inputs_of
 from freshline.dagster.materialize import Materialization, used_inputs
-from freshline.declare.names import TableName
-from freshline.plan.receipt import Receipt
+from freshline.values.names import TableName
+from freshline.values.receipt import Receipt
 from tests.dagster.sensors.conftest import TABLE, Bench
 
 pytestmark = pytest.mark.slow  # Dagster's own sensors are evaluated

@@ -32,10 +32,10 @@ from freshline.dagster.checks import verify
 from freshline.dagster.materialize import own_process
 from freshline.dagster.sensors import batch_sensor, verification, verify_sensor
 from freshline.dagster.sensors.verification import failed_partitions
-from freshline.declare.names import TableName
 from freshline.declare.project import read_project
-from freshline.plan.partition import Span
-from freshline.plan.receipt import Receipt
+from freshline.values.names import TableName
+from freshline.values.partition import Span
+from freshline.values.receipt import Receipt
 from tests.dagster.sensors.test_batch import requested, start
 from tests.dagster.test_materialize import DONE, Engine
 

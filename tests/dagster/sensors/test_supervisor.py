@@ -24,8 +24,8 @@ from freshline.dagster.scheduler import BATCH
 from freshline.dagster.sensors import supervisor_sensor
 from freshline.dagster.sensors.janitor import forget_copies
 from freshline.dagster.sensors.supervisor import turn_outcome
-from freshline.declare.names import TableName
 from freshline.report.status import read_status
+from freshline.values.names import TableName
 
 pytestmark = pytest.mark.slow  # Dagster's own sensors are evaluated
 

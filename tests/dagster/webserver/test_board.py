@@ -20,9 +20,9 @@ from starlette.types import Receive, Scope, Send
 from freshline.dagster.webserver.access import Access
 from freshline.dagster.webserver.board import MOST_FOLLOWERS, BoardPages, digest
 from freshline.dagster.webserver.guard import Guard
-from freshline.declare.names import TableName
 from freshline.report.board.page import policy
 from freshline.report.board.read import BoardReader
+from freshline.values.names import TableName
 from tests.axe import read_axe, violations
 from tests.report.board.html import Page
 from tests.report.board.shop import HOSTILE, NOW, ORDERS, SPEND, Shop, fill, open_shop

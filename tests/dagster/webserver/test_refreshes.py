@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from freshline.dagster.webserver.refreshes import MOST_AT_ONCE, Refreshes
-from freshline.declare.names import TableName
 from freshline.errors import EngineError, FreshlineError, RequestError
+from freshline.values.names import TableName
 
 SPEND = TableName.parse("shop.spend")
 

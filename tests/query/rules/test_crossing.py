@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from freshline.declare.names import TableName
 from freshline.query.clock import ClockSpan
 from freshline.query.query import Query
 from freshline.query.rules.crossing import Crossing, find_crossings
+from freshline.values.names import TableName
 
 EV, NAME = TableName.parse("ev"), TableName.parse("name")
 HOUR = timedelta(hours=1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.keys import find_affected
+from freshline.values.reason import Reason
 from tests.query.compact import shown
 
 SCHEMA = {"l": ("k", "a", "x"), "r": ("k", "b", "m"), "s": ("m", "c")}

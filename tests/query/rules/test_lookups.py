@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.query_parser import parse_query
-from freshline.query.reason import Reason
 from freshline.query.rules.lookups import OwnRows, find_own_rows
+from freshline.sql.query_parser import parse_query
+from freshline.values.reason import Reason
 
 COLUMNS = {"o": ("id", "n", "c", "arr"), "x": ("id", "v"), "c": ("id", "name", "tags"), "d": ("id", "rate")}
 C = "c FOR SYSTEM_TIME AS OF PROCTIME() AS c ON o.c = c.id"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.names import TableName
-from freshline.declare.query_parser import parse_query
 from freshline.query.query import read_query
-from freshline.query.reason import Reason
 from freshline.query.rules.partition import Origin, find_origin
+from freshline.sql.query_parser import parse_query
+from freshline.values.names import TableName
+from freshline.values.reason import Reason
 
 
 def origin_of(query, partitioned_by):

@@ -7,11 +7,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from freshline.declare.tokens import Text
-from freshline.declare.window_functions import lower_windows
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.reaches import find_reaches
 from freshline.query.rules.time_range import DAY, find_time_range
+from freshline.sql.tokens import Text
+from freshline.sql.window_functions import lower_windows
 
 HOUR = 3_600_000_000
 SCHEMA = {"ev": ("k", "v", "ts")}

@@ -13,14 +13,14 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project_settings import read_settings
-from freshline.declare.settings import Settings
 from freshline.errors import error_from_json
-from freshline.plan.position import Position, TablePosition
 from freshline.plan.project import open_project
-from freshline.plan.receipt import Receipt
 from freshline.plan.result import RefreshResult
+from freshline.values.names import TableName
+from freshline.values.position import Position, TablePosition
+from freshline.values.receipt import Receipt
+from freshline.values.settings import Settings
 
 ORDERS, SPEND = TableName.parse("orders"), TableName.parse("sales.spend")
 DECLARATIONS = {

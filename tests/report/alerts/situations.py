@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from freshline.declare.names import TableName
-from freshline.declare.settings import AlertSettings
-from freshline.declare.spec import Mode
 from freshline.plan.alert import Alert, AlertEvent, AlertKind
 from freshline.plan.intentions import Suspension
 from freshline.report.alerts.evaluate import Evaluation, evaluate
 from freshline.report.alerts.history import Failing
 from freshline.report.alerts.standing import Process, Situation, Standing, Voice
+from freshline.values.names import TableName
+from freshline.values.settings import AlertSettings
+from freshline.values.spec import Mode
 
 NOW = datetime(2026, 11, 27, 8, 0, tzinfo=UTC)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from freshline.declare.spec import Mode
 from freshline.report.alerts.cause import late_cause
 from freshline.report.alerts.standing import Process, Situation, Voice
+from freshline.values.spec import Mode
 from tests.report.alerts.situations import NOW, failing, name, silent, situation, table
 
 

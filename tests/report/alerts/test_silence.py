@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from freshline.declare.spec import Mode
 from freshline.plan.record import Heartbeat
 from freshline.report.alerts.silence import (
     Heard,
@@ -21,6 +20,7 @@ from freshline.report.alerts.silence import (
     switched_off,
 )
 from freshline.report.alerts.standing import Voice
+from freshline.values.spec import Mode
 from tests.report.alerts.situations import NOW
 
 RUNNING = {"supervisor": "RUNNING", "batch": "RUNNING"}

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from freshline.declare.freshness import Freshness
 from freshline.plan.alert import Alert, AlertEvent, AlertKind, AlertLevel
 from freshline.plan.intentions import FreshnessOverride, Suspension
 from freshline.report.alerts.watch import Surroundings, Watch
+from freshline.values.freshness import Freshness
 from tests.lanes import long_but
 from tests.report.alerts.shop import ORDERS, SPEND, Shop, make_shop
 from tests.report.alerts.situations import NOW

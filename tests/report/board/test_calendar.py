@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from freshline.declare.names import TableName
-from freshline.declare.time_partition import PartitionUnit, TimePartitions
-from freshline.plan.partition import PartitionState, Span
 from freshline.report.board.calendar import MOST_CELLS, make_calendar
 from freshline.report.board.page import render_table
 from freshline.report.board.read import BoardReader
+from freshline.values.names import TableName
+from freshline.values.partition import PartitionState, Span
+from freshline.values.time_partition import PartitionUnit, TimePartitions
 from tests.report.board.html import Page
 from tests.report.board.shop import open_shop
 

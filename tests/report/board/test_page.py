@@ -12,10 +12,10 @@ from sqlalchemy import insert
 
 from freshline.commit.control_store.database import text_of
 from freshline.commit.control_store.schema import MARKS
-from freshline.declare.names import TableName
 from freshline.report.board.board import Board, Choice, Row
 from freshline.report.board.page import policy, render_all, render_file, render_table
 from freshline.report.board.read import BoardReader
+from freshline.values.names import TableName
 from tests.report.board.html import Page
 from tests.report.board.shop import HOSTILE, NOW, SPEND, Shop, open_shop
 

@@ -14,12 +14,12 @@ import pytest
 
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations, read_project, read_settings
-from freshline.declare.settings import Settings
 from freshline.errors import RefreshError
 from freshline.plan.result import Kind, RefreshResult, State
 from freshline.report.travel.lineage import EventFile, LineageEvents
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
 from tests.report.metrics.figures import HOSTILE
 from tests.report.travel.openlineage_schema import check_event
 

@@ -9,11 +9,11 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from freshline.declare.names import TableName
 from freshline.errors import RefreshError
 from freshline.plan.result import RefreshResult, State
 from freshline.report.travel.refresh_trace import RefreshTrace, Timed
 from freshline.report.travel.traces import Traces
+from freshline.values.names import TableName
 from tests.report.metrics.figures import HOSTILE
 
 

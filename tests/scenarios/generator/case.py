@@ -11,14 +11,14 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from random import Random
 
-from freshline.declare.as_of_joins import Versions
-from freshline.declare.clock import CLOCK
-from freshline.declare.match_recognize import lower_patterns
-from freshline.declare.query_parser import parse_query
-from freshline.declare.tokens import Text
-from freshline.declare.window_functions import lower_windows
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.algebra import find_algebra
+from freshline.sql.match_recognize import lower_patterns
+from freshline.sql.query_parser import parse_query
+from freshline.sql.tokens import Text
+from freshline.sql.window_functions import lower_windows
+from freshline.values.as_of_joins import Versions
+from freshline.values.clock import CLOCK
 from tests.scenarios.generator.changes import Change, Changes
 from tests.scenarios.generator.definitions import Meaning, defined
 from tests.scenarios.generator.queries import Queries, Query, Term

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from types import MappingProxyType
 
-from freshline.declare.as_of_joins import Versions
+from freshline.values.as_of_joins import Versions
 
 
 @dataclass(frozen=True)

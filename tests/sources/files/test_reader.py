@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.clauses import SourceClauses
-from freshline.declare.names import TableName
 from freshline.declare.source import declare_source
-from freshline.declare.spec import SourceSpec
-from freshline.declare.statement import read_statement
-from freshline.declare.tokens import Text
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.files.reader import FilesReader
 from freshline.sources.reader import Asked
+from freshline.sql.clauses import SourceClauses
+from freshline.sql.statement import read_statement
+from freshline.sql.tokens import Text
 from freshline.testing.clock import LabClock
+from freshline.values.names import TableName
+from freshline.values.spec import SourceSpec
 from tests.sources.files.test_read_files import note
 
 

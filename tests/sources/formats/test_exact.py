@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from freshline.declare.names import TableName
 from freshline.refresh.inputs import RECORD
 from freshline.sources.files.lines import Inspected, Reading, inspect_files
 from freshline.sources.files.plain_json import DOUBT, end_reading, parse_plain
@@ -19,6 +18,7 @@ from freshline.sources.files.position import FileMark
 from freshline.sources.kafka.reader import as_records
 from freshline.sources.reader import Group
 from freshline.sources.records import ERROR, judge_records
+from freshline.values.names import TableName
 from tests.sources.formats import values
 
 # Key, record as text, the code of quarantine or None, and what is stored.

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.clauses import SourceClauses
 from freshline.declare.source import declare_source
-from freshline.declare.spec import SourceSpec
-from freshline.declare.statement import read_statement
-from freshline.declare.tokens import Text
 from freshline.errors import FreshlineError
-from freshline.plan.position import position_from_json
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.jdbc.reader import QueryReader
 from freshline.sources.reader import Asked
+from freshline.sql.clauses import SourceClauses
+from freshline.sql.statement import read_statement
+from freshline.sql.tokens import Text
 from freshline.testing.clock import LabClock
+from freshline.values.position import position_from_json
+from freshline.values.spec import SourceSpec
 
 COLUMNS = "id INT, name STRING, PRIMARY KEY (id)"
 GROWING = {"read": "incremental", "column": "n", "overlap": "0"}

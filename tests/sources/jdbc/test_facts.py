@@ -9,12 +9,12 @@ from decimal import Decimal
 import pytest
 
 from freshline.errors import DatabaseRefusedError, DatabaseReplacedError, SourceTypeError
-from freshline.plan.position import position_from_json
 from freshline.sources.databases.postgres_values import DatabaseType
 from freshline.sources.jdbc.connector import Jdbc, Name, Overlap
 from freshline.sources.jdbc.facts import FoundColumn, FoundTable, Growing, ServerFacts, Step, find_step, require_table
 from freshline.sources.jdbc.position import QueryPosition
 from freshline.sources.jdbc.postgres import PostgresType
+from freshline.values.position import position_from_json
 
 WHERE = "assets/feed.sql:1"
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)

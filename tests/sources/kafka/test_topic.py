@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from freshline.errors import OffsetsLostError, TopicReplacedError
-from freshline.plan.position import position_from_json
 from freshline.sources.kafka.connector import Kafka
 from freshline.sources.kafka.position import TopicPosition
 from freshline.sources.kafka.topic import (
@@ -23,6 +22,7 @@ from freshline.sources.kafka.topic import (
     rest_of,
     take_portion,
 )
+from freshline.values.position import position_from_json
 
 DECLARED = Kafka("t", "h:1")
 POSITION = TopicPosition("c", "t", "id-1", {0: 10, 1: 20})

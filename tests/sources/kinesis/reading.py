@@ -8,17 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from freshline.declare.clauses import SourceClauses
-from freshline.declare.connector import RECORD
-from freshline.declare.format import VALUE
 from freshline.declare.source import declare_source
-from freshline.declare.spec import SourceSpec
-from freshline.declare.statement import read_statement
-from freshline.declare.tokens import Text
-from freshline.plan.position import position_from_json
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.kinesis.connector import SEQUENCE, SHARD, SUB_SEQUENCE
 from freshline.sources.reader import VERDICT, Asked
+from freshline.sql.clauses import SourceClauses
+from freshline.sql.statement import read_statement
+from freshline.sql.tokens import Text
+from freshline.values.connector import RECORD
+from freshline.values.format import VALUE
+from freshline.values.position import position_from_json
+from freshline.values.spec import SourceSpec
 from tests.kinesis import REGION, KinesisServer
 from tests.sources.rabbitmq.reading import Host
 

@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from freshline.declare.format import VALUE
 from freshline.errors import BrokerError, CancelledError, RequestError, StreamError
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.kinesis import client as client_module
 from freshline.sources.reader import Asked
+from freshline.values.format import VALUE
 from tests.kinesis import empty_page, error, page_of_a_proxy, running_kinesis
 from tests.sources.kinesis.reading import Log, rows_of
 from tests.sources.rabbitmq.reading import Host

@@ -16,7 +16,6 @@ from freshline.errors import (
     SlotLostError,
     SourceTypeError,
 )
-from freshline.plan.position import position_from_json
 from freshline.sources.databases.postgres_values import BUILT_IN
 from freshline.sources.postgres.connector import Postgres
 from freshline.sources.postgres.facts import (
@@ -32,6 +31,7 @@ from freshline.sources.postgres.facts import (
     require_table,
 )
 from freshline.sources.postgres.position import WalPosition
+from freshline.values.position import position_from_json
 
 DECLARED = Postgres("${env:URL}", "public", "orders", "shop", "shop")
 SLOT = SlotFacts("pgoutput", "db", None, 900, 100)

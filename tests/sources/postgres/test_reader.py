@@ -13,20 +13,20 @@ import psycopg
 import pytest
 
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.clauses import SourceClauses
 from freshline.declare.source import declare_source
-from freshline.declare.spec import SourceSpec
-from freshline.declare.statement import read_statement
-from freshline.declare.tokens import Text
 from freshline.errors import FreshlineError
-from freshline.plan.position import position_from_json
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.postgres import reader as reader_module
 from freshline.sources.postgres.position import lsn_text
 from freshline.sources.postgres.reader import PostgresReader
 from freshline.sources.reader import Asked
+from freshline.sql.clauses import SourceClauses
+from freshline.sql.statement import read_statement
+from freshline.sql.tokens import Text
 from freshline.testing.clock import LabClock
 from freshline.testing.crash import Crash
+from freshline.values.position import position_from_json
+from freshline.values.spec import SourceSpec
 from tests.databases import Database
 
 pytestmark = pytest.mark.seconds

@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.clauses import SourceClauses
-from freshline.declare.connector import RECORD
-from freshline.declare.format import VALUE
 from freshline.declare.source import declare_source
-from freshline.declare.spec import SourceSpec
-from freshline.declare.statement import read_statement
-from freshline.declare.tokens import Text
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.reader import Asked
+from freshline.sql.clauses import SourceClauses
+from freshline.sql.statement import read_statement
+from freshline.sql.tokens import Text
 from freshline.testing.clock import LabClock
 from freshline.testing.crash import Crash
+from freshline.values.connector import RECORD
+from freshline.values.format import VALUE
+from freshline.values.spec import SourceSpec
 from tests.rabbitmq import RabbitServer
 
 

@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from freshline.declare.format import VALUE
 from freshline.errors import BrokerError, OffsetsLostError, QueueError, QueueReplacedError, RequestError
-from freshline.plan.position import position_from_json
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.rabbitmq import stream as stream_module
 from freshline.sources.reader import Asked
+from freshline.values.format import VALUE
+from freshline.values.position import position_from_json
 from tests.sources.rabbitmq.reading import Host, Log, table_of
 
 pytestmark = pytest.mark.seconds

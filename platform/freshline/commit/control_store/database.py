@@ -20,8 +20,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 from freshline.commit.control_reading import BUSY_SECONDS, file_of, what_happened
 from freshline.commit.control_rows import FORMAT
 from freshline.commit.control_store.schema import FORMATS, METADATA, OLDEST_FORMAT
-from freshline.declare.names import TableName
 from freshline.errors import FormatError, SettingsError, StorageError
+from freshline.values.names import TableName
 
 _LOOK_SECONDS = 0.02
 # The permissions that the file of a store lacks: all of the group and of others.

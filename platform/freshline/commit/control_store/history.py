@@ -18,7 +18,6 @@ from sqlalchemy import Connection, Row, Table, case, delete, func, insert, selec
 from freshline.commit.control_rows import time_of
 from freshline.commit.control_store.database import Database, key_of, text_of
 from freshline.commit.control_store.schema import HOURS, MARKS, SPANS
-from freshline.declare.names import TableName
 from freshline.plan.freshness_history import (
     KEPT_HOURS,
     KEPT_SPANS,
@@ -36,6 +35,7 @@ from freshline.plan.freshness_history import (
     sums_of,
 )
 from freshline.plan.result import DECISIONS, RefreshResult
+from freshline.values.names import TableName
 
 _LAG = tuple(LagSpan.__dataclass_fields__)
 _SUMS = tuple(RefreshSums.__dataclass_fields__)

@@ -32,12 +32,12 @@ from freshline.dagster.materialize import SCHEDULED
 from freshline.dagster.scheduler import BATCH, STOPPED, SUPERVISOR
 from freshline.dagster.sensors.runs import in_progress
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
 from freshline.plan.batch import Attempt, BatchPlan, batch_tables, plan_batch
 from freshline.plan.due import due_tables, with_driving
 from freshline.plan.lag import is_future
 from freshline.report.notices import EVENTS_A_TICK, Standing
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
 
 # Its tables may lag by half an hour at least; each look is a row that Dagster keeps for a day.
 INTERVAL_SECONDS = 30

@@ -30,8 +30,8 @@ from freshline.dagster.inspection import Inspection
 from freshline.dagster.internals import ASSET_PARTITION_RANGE_START_TAG, GRPC_INFO_TAG, PARTITION_NAME_TAG
 from freshline.dagster.materialize import SCHEDULED, process_ended, process_of
 from freshline.dagster.partitions import BACKFILL_RUN
-from freshline.declare.names import TableName
 from freshline.engine.process import ProcessId
+from freshline.values.names import TableName
 
 UNFINISHED = [
     DagsterRunStatus.NOT_STARTED,

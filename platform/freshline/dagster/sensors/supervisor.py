@@ -44,9 +44,6 @@ from freshline.dagster.scheduler import ENGINE, SUPERVISOR
 from freshline.dagster.sensors.janitor import forget_copies
 from freshline.dagster.sensors.revival import keep_engine
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
-from freshline.declare.spec import SourceSpec
 from freshline.engine.watch_health import read_watch_problems
 from freshline.errors import FreshlineError
 from freshline.plan.batch import batch_tables
@@ -64,6 +61,9 @@ from freshline.report.notices import (
     turn_seconds,
 )
 from freshline.report.status import TableStatus
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
+from freshline.values.spec import SourceSpec
 
 INTERVAL_SECONDS = 10
 # Decisions about tables, beside refreshes and suspensions, that are told as they are recorded.

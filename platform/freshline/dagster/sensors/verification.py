@@ -37,12 +37,12 @@ from freshline.dagster.partitions import done_partitions
 from freshline.dagster.scheduler import sensor_states
 from freshline.dagster.sensors.runs import UNFINISHED
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.settings import Settings
-from freshline.declare.spec import TableSpec
 from freshline.errors import FreshlineError
 from freshline.query.rules.partition import origin_of
+from freshline.values.names import TableName
+from freshline.values.query import SqlQuery
+from freshline.values.settings import Settings
+from freshline.values.spec import TableSpec
 
 NAME = "freshline_verify"
 TAG = "freshline/verify"

@@ -31,10 +31,10 @@ from freshline.dagster.webserver.board import BoardPages
 from freshline.dagster.webserver.guard import Guard
 from freshline.dagster.webserver.login import Login
 from freshline.declare.project import read_settings
-from freshline.declare.secret import read_dagster_token
-from freshline.declare.settings import Settings
 from freshline.engine.connections import bounded
 from freshline.errors import FreshlineError
+from freshline.values.secret import read_dagster_token
+from freshline.values.settings import Settings
 
 # As dagster-webserver's own options have them.
 _STATEMENT_MILLISECONDS = 15_000

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
 from freshline.errors import RequestError
 from freshline.manage.decide import who
 from freshline.manage.freshness import reset_freshness, set_freshness
 from freshline.manage.suspension import resume, suspend
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
 
 _LONGEST = 300
 

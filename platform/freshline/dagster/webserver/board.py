@@ -34,9 +34,6 @@ from freshline.commit.control_store import ControlStore
 from freshline.dagster.webserver.actions import Acting, Action, act
 from freshline.dagster.webserver.refreshes import Refreshes
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
-from freshline.declare.spec import TableSpec
 from freshline.engine.client import EngineClient
 from freshline.engine.declarations import Declarations
 from freshline.engine.watch_health import read_watch_problems
@@ -45,6 +42,9 @@ from freshline.plan.standing import mistakes_of, open_standing
 from freshline.report.board.board import Board, Choice
 from freshline.report.board.page import ADDRESS, render_all, render_message, render_table
 from freshline.report.status import RowCounts
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
+from freshline.values.spec import TableSpec
 
 if TYPE_CHECKING:
     from freshline.report.board.read import BoardReader

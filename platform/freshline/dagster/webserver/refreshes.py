@@ -10,9 +10,9 @@ import queue
 import threading
 from collections.abc import Callable
 
-from freshline.declare.names import TableName
 from freshline.engine.client import Asks
 from freshline.errors import EngineError, FreshlineError, RequestError, error_from_json
+from freshline.values.names import TableName
 
 MOST_AT_ONCE = 8
 ANSWER_SECONDS = 3.0

@@ -23,7 +23,6 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from freshline.declare.clock import CLOCK
 from freshline.query.clock import ClockSpan, clock_as, reads_clock
 from freshline.query.exactness import read_exactness
 from freshline.query.functions import GENERATORS, is_aggregate, is_session_key, name_of
@@ -46,6 +45,7 @@ from freshline.query.tree import (
     sql,
     view_of,
 )
+from freshline.values.clock import CLOCK
 
 SIGN = "_freshline_sign"
 # These parts turn rows of a query into others than those of its filters, expressions and joins.

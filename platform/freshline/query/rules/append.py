@@ -11,10 +11,8 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from freshline.declare.names import TableName
 from freshline.query.functions import is_aggregate
 from freshline.query.query import Query
-from freshline.query.reason import Reason
 from freshline.query.tree import (
     NotDerivedError,
     expression_nodes,
@@ -24,6 +22,8 @@ from freshline.query.tree import (
     refuse_clauses,
     unsupported,
 )
+from freshline.values.names import TableName
+from freshline.values.reason import Reason
 
 # The parts of a SELECT by which a row of the result follows from more than one combination of rows.
 NOT_BY_ROW = ("group", "having", "distinct", "limit", "offset", "qualify", "sort", "cluster", "distribute")

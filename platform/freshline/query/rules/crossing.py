@@ -14,12 +14,12 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from freshline.declare.names import TableName
 from freshline.query.clock import ClockSpan, as_written, is_clock, reads_clock
 from freshline.query.query import Query
 from freshline.query.rules.partition import column_of, trace_to_input
 from freshline.query.rules.time_range import DAY, width_of
 from freshline.query.tree import NotDerivedError, sources_of, sql, unsupported
+from freshline.values.names import TableName
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COMPARED = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ, exp.Between)

@@ -63,7 +63,7 @@ def time_of(order: exp.Expr) -> exp.Expr:
 def frame_of(window: exp.Window) -> Frame | None:
     """The frame of a window, None where it is no range of time.
 
-    >>> from freshline.declare.query_parser import parse_sql
+    >>> from freshline.sql.query_parser import parse_sql
     >>> over = "OVER (ORDER BY ts DESC RANGE BETWEEN INTERVAL '5' MINUTES PRECEDING AND CURRENT ROW)"
     >>> frame = frame_of(parse_sql(f"SELECT sum(v) {over}").expressions[0])
     >>> frame.before, frame.after

@@ -23,7 +23,6 @@ from freshline.query.functions import (
     name_of,
 )
 from freshline.query.query import Query
-from freshline.query.reason import Reason
 from freshline.query.resolved import Lifted, columns_of
 from freshline.query.rules.algebra import without_cast
 from freshline.query.rules.frames import Frame, frame_of, time_of, windows_in
@@ -48,6 +47,7 @@ from freshline.query.tree import (
     unsupported,
     view_of,
 )
+from freshline.values.reason import Reason
 
 # Types whose equal values are one value. A decimal's and a text's parameters are part of the comparison.
 IDENTICAL = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "STRING", "DATE", "TIMESTAMP", "BOOLEAN", "BINARY")

@@ -10,7 +10,6 @@ from sqlglot import exp
 
 from freshline.query.clock import ClockSpan
 from freshline.query.exactness import Exactness, read_exactness
-from freshline.query.reason import Reason
 from freshline.query.resolved import Lifted, ResolvedQuery
 from freshline.query.rules.key_columns import Context, choose_columns, find_keys, refuse_disorder
 from freshline.query.rules.reaches import Reach, find_reaches
@@ -27,6 +26,7 @@ from freshline.query.tree import (
     unsupported,
     view_of,
 )
+from freshline.values.reason import Reason
 
 # The end of the name of a stage that has the rows of its query, and no more.
 WRITTEN = "_written"

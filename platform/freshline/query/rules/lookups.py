@@ -11,11 +11,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from freshline.declare.names import TableName
-from freshline.declare.query import PREDICT_CALL, SqlQuery
-from freshline.declare.spec import TableSpec
 from freshline.query.query import read_query
-from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.append import Branches, find_branches
 from freshline.query.tree import (
@@ -28,6 +24,10 @@ from freshline.query.tree import (
     sql,
     unsupported,
 )
+from freshline.values.names import TableName
+from freshline.values.query import PREDICT_CALL, SqlQuery
+from freshline.values.reason import Reason
+from freshline.values.spec import TableSpec
 
 # Stands for the version of each dimension in the text that is taken apart: no query has this number by chance.
 VERSION = 8_070_450_532_247_928_831

@@ -12,13 +12,8 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from freshline.declare.expression import parse_expression
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import TableSpec
 from freshline.query.functions import is_aggregate
 from freshline.query.query import Query, read_query
-from freshline.query.reason import Reason
 from freshline.query.tree import (
     NotDerivedError,
     expression_nodes,
@@ -28,6 +23,11 @@ from freshline.query.tree import (
     refuse_clauses,
     unsupported,
 )
+from freshline.sql.expression import parse_expression
+from freshline.values.names import TableName
+from freshline.values.query import SqlQuery
+from freshline.values.reason import Reason
+from freshline.values.spec import TableSpec
 
 # These are functions where they stand without backquotes.
 _CALLED_WITHOUT_PARENTHESES = frozenset(

@@ -15,18 +15,18 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from freshline.declare.count_windows import NUMBER, PLACE
-from freshline.declare.match_recognize import MATCH_FUNCTION, RANK
-from freshline.declare.names import TableName
-from freshline.declare.rules import declaration_error
-from freshline.declare.session_windows import BEGINS
-from freshline.declare.tokens import Text
-from freshline.declare.window_functions import read_interval
 from freshline.errors import DeclarationError
 from freshline.query.functions import GENERATORS, is_session_key, name_of
 from freshline.query.query import Query
 from freshline.query.rules.partition import column_of, trace_to_input, trace_to_query
 from freshline.query.tree import NotDerivedError, expression_nodes, item_expression, unsupported
+from freshline.sql.count_windows import NUMBER, PLACE
+from freshline.sql.match_recognize import MATCH_FUNCTION, RANK
+from freshline.sql.session_windows import BEGINS
+from freshline.sql.tokens import Text
+from freshline.sql.window_functions import read_interval
+from freshline.values.names import TableName
+from freshline.values.rules import declaration_error
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _patterns(tree: exp.Expr) -> list[exp.Anonymous]:
 
 
 def _matches(query: Query, tree: exp.Expr, call: exp.Anonymous) -> Matches | None:
-    """The matches of a MATCH_RECOGNIZE, as `freshline.declare.match_recognize` writes it."""
+    """The matches of a MATCH_RECOGNIZE, as `freshline.sql.match_recognize` writes it."""
     facts = json.loads(call.expressions[0].name)
     selects = [call.parent_select]
     while selects[-1] is not None:
@@ -206,7 +206,7 @@ def _places(tree: exp.Expr) -> list[exp.Alias]:
 
 
 def _counted(query: Query, tree: exp.Expr, item: exp.Alias) -> Counted | None:
-    """The windows of a COUNT_WINDOW, as `freshline.declare.count_windows` writes it."""
+    """The windows of a COUNT_WINDOW, as `freshline.sql.count_windows` writes it."""
     placed = item.parent_select
     numbered = placed.parent_select if placed is not None else None
     inner = numbered.parent_select if numbered is not None else None
@@ -276,7 +276,7 @@ def _is_only_shown(tree: exp.Expr, inner: exp.Select, column: str) -> bool:
 
 
 def _by_function(tree: exp.Expr) -> Iterable[_Inner]:
-    """The calls of SESSION, as `freshline.declare.session_windows` writes them."""
+    """The calls of SESSION, as `freshline.sql.session_windows` writes them."""
     for item in tree.find_all(exp.Alias):
         begun = item.parent
         if item.alias != BEGINS or not isinstance(begun, exp.Select):

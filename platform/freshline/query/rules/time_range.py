@@ -17,8 +17,8 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from freshline.declare.expression import parse_expression
 from freshline.query.functions import WINDOW_BOUNDS, is_time_window, name_of
+from freshline.sql.expression import parse_expression
 
 DAY = 86_400_000_000
 # The greatest length of what date_trunc cuts off, in microseconds.

@@ -18,11 +18,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from freshline.declare.clock import CLOCK
 from freshline.query.clock import reads_clock
 from freshline.query.exactness import Exactness, inexact
 from freshline.query.functions import is_aggregate
-from freshline.query.reason import Reason
 from freshline.query.tree import (
     KINDS,
     NotDerivedError,
@@ -43,6 +41,8 @@ from freshline.query.tree import (
     touched_source,
     unsupported,
 )
+from freshline.values.clock import CLOCK
+from freshline.values.reason import Reason
 
 # The parts of a SELECT in which queries inside expressions can stand.
 PLACES = ("expressions", "where", "group", "having", "qualify", "windows", "order", "laterals")

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from freshline.declare.names import TableName
-from freshline.declare.spec import Mode
 from freshline.plan.intentions import Suspension
 from freshline.report.alerts.history import Failing
 from freshline.report.alerts.standing import Situation, Standing, Voice, moment_text
 from freshline.report.table_text import duration_text
+from freshline.values.names import TableName
+from freshline.values.spec import Mode
 
 _LONGEST = 600  # an error may be as long as a query
 

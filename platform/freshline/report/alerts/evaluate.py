@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from freshline.declare.settings import AlertSettings
 from freshline.plan.alert import Alert, AlertEvent, AlertKind, AlertLevel, News
 from freshline.report.alerts.standing import Situation, Voice
 from freshline.report.alerts.trouble import Trouble, find_troubles
+from freshline.values.settings import AlertSettings
 
 # How long a trouble must be away before it is over, where the table does not say otherwise.
 CALM_SECONDS: Mapping[AlertKind, float] = {

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from freshline.declare.names import TableName
 from freshline.plan.request import BACKFILL, MANUAL
 from freshline.plan.result import RefreshResult, State
+from freshline.values.names import TableName
 
 WINDOW = timedelta(hours=1)
 _MINUTE = timedelta(minutes=1)

@@ -19,7 +19,6 @@ from typing import Any
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.settings import Settings
 from freshline.errors import EngineError, StorageError
 from freshline.plan.alert import Delivery, News
 from freshline.plan.record import Heartbeat
@@ -29,6 +28,7 @@ from freshline.report.alerts.message import Message, message_of
 from freshline.report.alerts.standing import moment_text
 from freshline.report.alerts.watch import Surroundings, Watch
 from freshline.report.alerts.watch_health import CHANNELS, WATCH
+from freshline.values.settings import Settings
 
 LOG = logging.getLogger(__name__)
 

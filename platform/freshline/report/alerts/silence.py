@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from freshline.declare.spec import Mode
 from freshline.plan.record import Heartbeat
 from freshline.report.alerts.standing import Process, Voice, moment_text
+from freshline.values.spec import Mode
 
 ENGINE_SILENT_SECONDS = 10.0  # it beats every two
 ENGINE_ENDED_SECONDS = 4.0  # whose process is known to have ended; one that is taken over beats again before

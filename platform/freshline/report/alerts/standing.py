@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import Any
 
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.spec import Mode, SourceSpec
 from freshline.plan.intentions import Suspension
 from freshline.report.alerts.history import NOTHING, Arrivals, Failing
 from freshline.report.status import TableStatus
+from freshline.values.names import TableName
+from freshline.values.spec import Mode, SourceSpec
 
 ENGINE = "engine"
 SCHEDULER = "scheduler"

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from freshline.declare.settings import AlertSettings
 from freshline.plan.alert import AlertKind, AlertLevel
 from freshline.report.alerts.cause import failing_cause, late_cause, suspended_above, suspended_cause
 from freshline.report.alerts.standing import (
@@ -24,6 +23,7 @@ from freshline.report.alerts.standing import (
     Voice,
     moment_text,
 )
+from freshline.values.settings import AlertSettings
 
 HOLD = timedelta(seconds=5)
 # A broker or a disk that is away for a moment fails one refresh, and the next goes well.

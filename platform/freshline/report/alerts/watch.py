@@ -18,8 +18,6 @@ from datetime import datetime, timedelta
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.settings import AlertSettings
 from freshline.plan.alert import Alert
 from freshline.plan.intentions import Intentions
 from freshline.plan.record import Heartbeat
@@ -49,6 +47,8 @@ from freshline.report.alerts.standing import (
 )
 from freshline.report.lag_recorder import LagRecorder
 from freshline.report.status import read_status
+from freshline.values.names import TableName
+from freshline.values.settings import AlertSettings
 
 LOG = logging.getLogger(__name__)
 

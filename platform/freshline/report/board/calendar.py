@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from freshline.declare.time_partition import PartitionUnit, TimePartition, TimePartitions
-from freshline.plan.partition import PartitionState, Span, state_of
+from freshline.values.partition import PartitionState, Span, state_of
+from freshline.values.time_partition import PartitionUnit, TimePartition, TimePartitions
 
 MOST_CELLS = 372
 # The part of a key that names a group, and the part that names a cell in it.

@@ -20,7 +20,6 @@ from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
-from freshline.declare.names import TableName
 from freshline.plan.freshness_history import Mark
 from freshline.report.board.board import SORTS, Board, BoardState, Choice, Row, TablePage, chosen_rows, sort_value
 from freshline.report.board.chart import (
@@ -41,6 +40,7 @@ from freshline.report.board.chart import (
     spark,
 )
 from freshline.report.table_text import bytes_text, count_text, duration_text, freshness_text, printable
+from freshline.values.names import TableName
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -20,9 +20,6 @@ from freshline.commit.columns import column_types
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.settings import Settings
-from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import FreshlineError
 from freshline.plan.alert import Alert, open_alerts
 from freshline.plan.freshness_cost import FreshnessExplained, explain_freshness
@@ -35,6 +32,9 @@ from freshline.report.descriptions import describe_columns
 from freshline.report.explain import explanations, read_measured
 from freshline.report.samples import Mask, find_masks, read_quarantine, read_sample
 from freshline.report.status import read_status
+from freshline.values.names import TableName
+from freshline.values.settings import Settings
+from freshline.values.spec import SourceSpec, Spec, TableSpec
 
 RECENT = timedelta(hours=3)
 SHOWN_RECEIPTS = 25

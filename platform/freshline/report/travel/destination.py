@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from freshline.declare.settings import Destination, Settings
 from freshline.report.alerts.channels.channel import resolver
 from freshline.report.alerts.channels.web import post
+from freshline.values.settings import Destination, Settings
 
 # A batch of spans, or an event of a table with a thousand columns.
 LONGEST_BODY_BYTES = 8 * 1024 * 1024

@@ -39,12 +39,12 @@ from freshline.commit.columns import column_types
 from freshline.commit.delta_log import exists
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import FreshlineError
 from freshline.plan.result import RefreshResult, State
 from freshline.query.resolved import ColumnLineage, find_lineage
+from freshline.values.names import TableName
+from freshline.values.query import SqlQuery
+from freshline.values.spec import SourceSpec, TableSpec
 from freshline.version import __version__
 
 PRODUCER = f"urn:freshline:{__version__}"

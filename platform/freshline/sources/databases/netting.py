@@ -13,12 +13,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from freshline.declare.change import DELETE, OP, TRUNCATE
-from freshline.declare.format import PARSED
-from freshline.declare.spec import SourceSpec
 from freshline.refresh.inputs import FILE, RECORD, SEQ
 from freshline.refresh.literal import quoted
 from freshline.sources.records import record_schema
+from freshline.values.change import DELETE, OP, TRUNCATE
+from freshline.values.format import PARSED
+from freshline.values.spec import SourceSpec
 
 # The batch of the stored row that has the key of a row, NULL for a key that has none.
 KEPT = "_freshline_kept"

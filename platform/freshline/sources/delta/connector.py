@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from freshline.declare.connector import Connector, Metadata, Place
-from freshline.declare.folders import unfit
-from freshline.declare.options import Option, Reference
-from freshline.declare.rules import declaration_error
+from freshline.values.connector import Connector, Metadata, Place
+from freshline.values.folders import unfit
+from freshline.values.options import Option, Reference
+from freshline.values.rules import declaration_error
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from freshline.declare.connector import FILE, RECORD, WHEN_INGESTED, Connector, Metadata, Place
-from freshline.declare.location import Location
-from freshline.declare.names import TableName
-from freshline.declare.options import Kind, Option, Reference
-from freshline.declare.rules import declaration_error
 from freshline.sources.files.position import FilesPosition
+from freshline.values.connector import FILE, RECORD, WHEN_INGESTED, Connector, Metadata, Place
+from freshline.values.location import Location
+from freshline.values.names import TableName
+from freshline.values.options import Kind, Option, Reference
+from freshline.values.rules import declaration_error
 
 if TYPE_CHECKING:
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 # Two letters at least, so that no drive of Windows is one; what follows is no part of a name with a colon in it.
 _SCHEME = re.compile(

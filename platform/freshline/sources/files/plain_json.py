@@ -21,8 +21,6 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
-from freshline.declare.format import PARSED
-from freshline.declare.spec import SourceSpec
 from freshline.refresh.inputs import FILE, RECORD
 from freshline.refresh.literal import quoted
 from freshline.sources.files.connector import Files
@@ -33,6 +31,8 @@ from freshline.sources.formats.exact import Record, is_in_doubt, loses, read_as,
 from freshline.sources.formats.json import Json
 from freshline.sources.reader import STOPPED
 from freshline.sources.records import ERROR, record_schema
+from freshline.values.format import PARSED
+from freshline.values.spec import SourceSpec
 
 DOUBT = "_freshline_doubt"
 # Of fewer bytes the short way is not shorter.

@@ -23,10 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from freshline.declare.format import VALUE, Format
-from freshline.declare.spec import SourceSpec
 from freshline.errors import FileChangedError, FilesMisreadError, FreshlineError, SourceError, UndeclaredFieldsError
-from freshline.plan.receipt import Receipt
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import FILE, RECORD
 from freshline.sources.files import contained as contained_module
@@ -69,6 +66,9 @@ from freshline.sources.reader import (
     Records,
     Tail,
 )
+from freshline.values.format import VALUE, Format
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec
 
 BATCH_BYTES = 256 << 20
 BATCH_FILES = 10_000

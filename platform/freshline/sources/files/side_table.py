@@ -8,14 +8,14 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from freshline.commit.delta_log import exists, last_seq
 from freshline.commit.write import append_rows, create_table, fenced_session, write_and_read_back
-from freshline.declare.spec import SourceSpec
 from freshline.errors import FencedError
 from freshline.plan.disk import HISTORY_SECONDS
-from freshline.plan.receipt import Receipt, side_receipt
 from freshline.refresh.inputs import SEQ
 from freshline.refresh.literal import quoted
 from freshline.sources.files.position import FilesPosition
 from freshline.sources.reader import Host
+from freshline.values.receipt import Receipt, side_receipt
+from freshline.values.spec import SourceSpec
 
 # Receipts carry the files read since the last flush; this many make a commit file of some tens of kilobytes.
 RECENT_FILES = 200

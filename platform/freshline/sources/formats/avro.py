@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from freshline.declare.column_types import refuses_keys
-from freshline.declare.connector import Connector, Metadata
-from freshline.declare.format import Decoded, Format
-from freshline.declare.options import Kind, Option, Options
 from freshline.sources.formats.registry import REGISTRY_OPTIONS, SCHEMA_METADATA, Registry
+from freshline.values.column_types import refuses_keys
+from freshline.values.connector import Connector, Metadata
+from freshline.values.format import Decoded, Format
+from freshline.values.options import Kind, Option, Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 
 @dataclass(frozen=True)

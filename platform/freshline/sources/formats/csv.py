@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from freshline.declare.column_types import is_nested
-from freshline.declare.format import Decoded, Format
-from freshline.declare.options import Kind, Option, Options
 from freshline.sources.formats.csv_fields import Dialect
+from freshline.values.column_types import is_nested
+from freshline.values.format import Decoded, Format
+from freshline.values.options import Kind, Option, Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from freshline.declare.change import CHANGE_METADATA
-from freshline.declare.column_types import refuses_keys
-from freshline.declare.connector import Metadata
-from freshline.declare.format import Decoded, Format
-from freshline.declare.options import Kind, Option
 from freshline.errors import ChangeOrderError, FreshlineError, MessageKeyError, TimeUnitError
+from freshline.values.change import CHANGE_METADATA
+from freshline.values.column_types import refuses_keys
+from freshline.values.connector import Metadata
+from freshline.values.format import Decoded, Format
+from freshline.values.options import Kind, Option
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 # What Debezium writes in the place of a value that the database did not send.
 UNAVAILABLE = "__debezium_unavailable_value"

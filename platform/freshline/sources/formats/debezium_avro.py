@@ -6,11 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from freshline.declare.change import CHANGE_METADATA
-from freshline.declare.column_types import refuses_keys
-from freshline.declare.connector import Metadata
-from freshline.declare.format import Decoded, Format
-from freshline.declare.options import Option, Options
 from freshline.errors import FreshlineError
 from freshline.sources.formats.debezium import (
     ORDER_OPTION,
@@ -22,11 +17,16 @@ from freshline.sources.formats.debezium import (
     order_meaning,
 )
 from freshline.sources.formats.registry import QUARANTINE, REGISTRY_OPTIONS, SCHEMA_METADATA, Registry
+from freshline.values.change import CHANGE_METADATA
+from freshline.values.column_types import refuses_keys
+from freshline.values.connector import Metadata
+from freshline.values.format import Decoded, Format
+from freshline.values.options import Option, Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType, TimestampType
 
-from freshline.declare.change import BEFORE, CHANGED_AT, OP, POSITION, TRANSACTION, UNFIT, UNSENT
-from freshline.declare.format import PARSED, VALUE, Decoded
-from freshline.declare.spec import SourceSpec
 from freshline.sources.formats import envelope as envelope_module
 from freshline.sources.formats import envelope_avro as envelope_avro_module
 from freshline.sources.formats.avro_schema import Record, kind_of, resolve
@@ -31,6 +28,9 @@ from freshline.sources.formats.framed_rows import (
 from freshline.sources.formats.framing import schema_id_of
 from freshline.sources.formats.registry import SCHEMA_ID
 from freshline.sources.records import DROPPED, before_schema, record_schema, with_removed
+from freshline.values.change import BEFORE, CHANGED_AT, OP, POSITION, TRANSACTION, UNFIT, UNSENT
+from freshline.values.format import PARSED, VALUE, Decoded
+from freshline.values.spec import SourceSpec
 
 if TYPE_CHECKING:
     from freshline.sources.formats.debezium import DebeziumJson

@@ -13,8 +13,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from freshline.declare.format import PARSED, VALUE, Decoded
-from freshline.declare.spec import SourceSpec
 from freshline.refresh.kept_columns import kept
 from freshline.sources.formats.csv_fields import Dialect
 from freshline.sources.formats.exact import Record, has_half_character, is_whole, read_as
@@ -22,6 +20,8 @@ from freshline.sources.formats.framing import FRAME_BYTES
 from freshline.sources.formats.registry import SCHEMA_ID
 from freshline.sources.formats.xml_files import JSON
 from freshline.sources.records import record_schema
+from freshline.values.format import PARSED, VALUE, Decoded
+from freshline.values.spec import SourceSpec
 
 BROKEN = "_freshline_broken"
 FRAMED = "_freshline_framed"

@@ -19,8 +19,6 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from freshline.declare.format import PARSED, VALUE, Decoded
-from freshline.declare.spec import SourceSpec
 from freshline.errors import RegistryRefusedError, SchemaIdError
 from freshline.refresh.literal import quoted
 from freshline.sources.formats import avro_schema, avro_topics, avro_values, fit, framing, protobuf_topics
@@ -33,6 +31,8 @@ from freshline.sources.formats.registry import FAIL, SCHEMA_ID, Registry
 from freshline.sources.formats.registry_client import KnownSchemas, RegisteredSchema
 from freshline.sources.formats.typed import wanted
 from freshline.sources.records import record_schema
+from freshline.values.format import PARSED, VALUE, Decoded
+from freshline.values.spec import SourceSpec
 
 if TYPE_CHECKING:
     from freshline.sources.formats.avro import Avro

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from freshline.declare.column_types import refuses_keys
-from freshline.declare.format import Decoded, Format
+from freshline.values.column_types import refuses_keys
+from freshline.values.format import Decoded, Format
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from freshline.declare.format import Decoded, Format
+from freshline.values.format import Decoded, Format
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from freshline.declare.connector import Metadata
-from freshline.declare.options import Carrier, Kind, Option, Options, Reference
-from freshline.declare.secret import resolve_reference
+from freshline.values.connector import Metadata
+from freshline.values.options import Carrier, Kind, Option, Options, Reference
+from freshline.values.secret import resolve_reference
 
 SCHEMA_ID = "_freshline_schema_id"
 # What is known of a record that names its schema.

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from freshline.declare.format import Decoded, Format
-from freshline.declare.options import Kind, Option
+from freshline.values.format import Decoded, Format
+from freshline.values.options import Kind, Option
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from freshline.declare.format import Decoded
-from freshline.declare.spec import SourceSpec
 from freshline.sources.formats.fit import Wanted
 from freshline.sources.records import record_schema
+from freshline.values.format import Decoded
+from freshline.values.spec import SourceSpec
 
 
 def wanted(spec: SourceSpec) -> Wanted:

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from freshline.declare.column_types import refuses_keys
-from freshline.declare.format import Decoded, Format
-from freshline.declare.options import Option, Options
+from freshline.values.column_types import refuses_keys
+from freshline.values.format import Decoded, Format
+from freshline.values.options import Option, Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 # A name of XML, but for letters beyond those of words.
 _NAME = re.compile(r"[^\W\d][\w.:-]*")

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from freshline.declare.names import TableName
-from freshline.declare.options import Option, Options, Reference, join_words
 from freshline.sources.files.connector import Files
 from freshline.sources.http.position import HttpPosition
+from freshline.values.names import TableName
+from freshline.values.options import Option, Options, Reference, join_words
 
 if TYPE_CHECKING:
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 # One value of JSON, or a list of them; the other types are lines, which are stored as they come.
 ONE_VALUE = "application/json"

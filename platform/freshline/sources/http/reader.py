@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from freshline.declare.secret import resolve_token
-from freshline.declare.spec import SourceSpec
 from freshline.errors import SourceError
 from freshline.sources.files.landing import Listing
 from freshline.sources.files.position import FilesPosition
 from freshline.sources.files.reader import FilesInspection, FilesReader
 from freshline.sources.http.connector import Http
 from freshline.sources.reader import Asked, Host
+from freshline.values.secret import resolve_token
+from freshline.values.spec import SourceSpec
 
 
 class HttpReader(FilesReader):

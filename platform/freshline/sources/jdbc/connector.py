@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from freshline.declare.connector import WHEN_INGESTED, Connector, Metadata, Place, Position
-from freshline.declare.options import Kind, Option, Options
 from freshline.sources.jdbc.position import QueryPosition
 from freshline.sources.tls import TLS_OPTIONS, tls_files
+from freshline.values.connector import WHEN_INGESTED, Connector, Metadata, Place, Position
+from freshline.values.options import Kind, Option, Options
 
 if TYPE_CHECKING:
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 SNAPSHOT, INCREMENTAL = "snapshot", "incremental"
 # The system column of Postgres that has the transaction which wrote a row.

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from freshline.declare.change import CHANGE_METADATA
-from freshline.declare.column_types import refuses_of_database
-from freshline.declare.connector import Metadata
-from freshline.declare.format import Decoded, Format
+from freshline.values.change import CHANGE_METADATA
+from freshline.values.column_types import refuses_of_database
+from freshline.values.connector import Metadata
+from freshline.values.format import Decoded, Format
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 # The column with the code of quarantine of a row whose values are not those of the declared types.
 BROKEN = "_freshline_broken"

@@ -23,11 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from freshline.commit.delta_log import exists
-from freshline.declare.change import CHANGED_AT, INSERT, OP, POSITION, READ, TRANSACTION, UNSENT, UPDATE
-from freshline.declare.format import PARSED, VALUE
-from freshline.declare.spec import SourceSpec
 from freshline.errors import DatabaseError, DatabaseRefusedError, StorageError
-from freshline.plan.receipt import Receipt
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import FILE, RECORD, SEQ
 from freshline.refresh.literal import quoted
@@ -51,6 +47,10 @@ from freshline.sources.jdbc.rows import ReadRows, RowReader
 from freshline.sources.reader import SMALL_ROWS, Group, Host, Inspection, Portion, Reader, Records
 from freshline.sources.reader import Asked as Request
 from freshline.sources.records import record_schema
+from freshline.values.change import CHANGED_AT, INSERT, OP, POSITION, READ, TRANSACTION, UNSENT, UPDATE
+from freshline.values.format import PARSED, VALUE
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec
 
 # Digests of rows are added up, so that the order in which a database gives them has no part in it.
 _DIGEST_BYTES = 16

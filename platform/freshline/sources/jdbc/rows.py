@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from freshline.declare.connector import RECORD
-from freshline.declare.format import PARSED, VALUE
 from freshline.sources.databases.spill import Spill
 from freshline.sources.databases.text_values import Changed, arrow_type
 from freshline.sources.jdbc.facts import ReadColumn
 from freshline.sources.jdbc.format import BROKEN
+from freshline.values.connector import RECORD
+from freshline.values.format import PARSED, VALUE
 
 VALUE_CHANGED, NOT_UTF8, TOO_LARGE, NULL_KEY = "VALUE_CHANGED", "NOT_UTF8", "TOO_LARGE", "NULL_KEY"
 Fields = Sequence[bytes | None]

@@ -21,10 +21,10 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from freshline.declare.secret import resolve_reference
 from freshline.errors import BrokerError, SourceError, TopicError
 from freshline.sources.kafka.connector import Kafka
 from freshline.sources.kafka.topic import Offsets, TopicInspection, TopicRange
+from freshline.values.secret import resolve_reference
 
 T = TypeVar("T")
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from freshline.declare.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Position
-from freshline.declare.options import Kind, Option, Options, Reference
 from freshline.sources.kafka.position import TopicPosition
 from freshline.sources.starting import read_starting
+from freshline.values.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Position
+from freshline.values.options import Kind, Option, Options, Reference
 
 if TYPE_CHECKING:
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 # Options that begin like this are handed to the client of Kafka as they are, without these letters.
 CLIENT = "kafka."

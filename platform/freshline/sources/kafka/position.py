@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from freshline.declare.connector import Position
+from freshline.values.connector import Position
 
 
 @dataclass(frozen=True)

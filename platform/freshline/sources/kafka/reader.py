@@ -19,8 +19,6 @@ from typing import ClassVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from freshline.declare.format import VALUE
-from freshline.declare.spec import SourceSpec
 from freshline.errors import BrokerError, FreshlineError, SourceError, TopicReplacedError
 from freshline.refresh.inputs import FILE, RECORD
 from freshline.sources.kafka.client import Brokers, TopicClient, read_range, resolve_brokers
@@ -51,6 +49,8 @@ from freshline.sources.reader import (
     Records,
     Tail,
 )
+from freshline.values.format import VALUE
+from freshline.values.spec import SourceSpec
 
 # A broker that has just started knows the ends of its topics only after a while.
 SETTLE_SECONDS = 10.0

@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
-from freshline.declare.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Place, Position
-from freshline.declare.options import Kind, Option, Options
 from freshline.errors import StreamError
 from freshline.sources.kinesis.position import KinesisPosition
 from freshline.sources.starting import read_starting
 from freshline.sources.tls import TLS_OPTIONS, tls_files
+from freshline.values.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Place, Position
+from freshline.values.options import Kind, Option, Options
 
 if TYPE_CHECKING:
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 SHARD = "_freshline_shard"
 SEQUENCE = "_freshline_sequence"

@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from freshline.declare.spec import SourceSpec
 from freshline.errors import (
     FreshlineError,
     OffsetsLostError,
@@ -28,7 +27,6 @@ from freshline.errors import (
     StorageError,
     StreamReplacedError,
 )
-from freshline.plan.receipt import Receipt
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import RECORD
 from freshline.sources.kinesis.client import Client
@@ -47,6 +45,8 @@ from freshline.sources.kinesis.shards import (
 from freshline.sources.kinesis.walk import VALID_SECONDS, Walk
 from freshline.sources.prepare import note_undeclared
 from freshline.sources.reader import SMALL_ROWS, Asked, Group, Host, Inspection, Portion, Reader, Records, Tail
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec
 
 # So many records, or so many bytes of them, are one commit, and a page more.
 BATCH_RECORDS, BATCH_BYTES = 200_000, 512 * 1024 * 1024

@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
-from freshline.declare.connector import RECORD
-from freshline.declare.format import VALUE
 from freshline.refresh.inputs import FILE
 from freshline.sources.databases.spill import Spill
 from freshline.sources.kinesis.connector import PARTITION_KEY, SEQUENCE, SHARD, SUB_SEQUENCE, TIMESTAMP
 from freshline.sources.reader import VERDICT
+from freshline.values.connector import RECORD
+from freshline.values.format import VALUE
 
 _SCHEMA = pa.schema(
     [

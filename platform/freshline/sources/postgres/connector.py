@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from freshline.declare.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Place, Position
-from freshline.declare.options import Option, Options
 from freshline.sources.postgres.position import WalPosition
 from freshline.sources.tls import TLS_OPTIONS, tls_files
+from freshline.values.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Place, Position
+from freshline.values.options import Option, Options
 
 if TYPE_CHECKING:
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 COMMIT = "_freshline_commit"
 # As Postgres has them: a slot is a folder on its disk.

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from freshline.declare.change import DELETE, INSERT, READ, TRUNCATE, UPDATE
 from freshline.sources.databases.postgres_values import BUILT_IN, DatabaseType, copy_fields, value_reader
 from freshline.sources.databases.text_values import Changed, Read
 from freshline.sources.postgres.position import lsn_text
 from freshline.sources.postgres.wire import UNSENT, Begin, Change, Commit, Relation, Truncate, Tuple, read_message
+from freshline.values.change import DELETE, INSERT, READ, TRUNCATE, UPDATE
 
 VALUE_CHANGED, VALUE_UNKNOWN, NOT_UTF8, TOO_LARGE = "VALUE_CHANGED", "VALUE_UNKNOWN", "NOT_UTF8", "TOO_LARGE"
 

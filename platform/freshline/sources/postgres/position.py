@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from freshline.declare.connector import Position
+from freshline.values.connector import Position
 
 if TYPE_CHECKING:
     from freshline.sources.postgres.events import NamedValues, ReadColumn

@@ -17,11 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
 from freshline.commit.notes import read_note, remove_note, write_note
-from freshline.declare.change import BEFORE, CHANGED_AT, OP, POSITION, TRANSACTION, UNSENT
-from freshline.declare.format import PARSED, VALUE
-from freshline.declare.spec import SourceSpec
 from freshline.errors import DatabaseError, DatabaseRefusedError, FreshlineError, StorageError
-from freshline.plan.receipt import Receipt
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import FILE, RECORD
 from freshline.sources.databases.netting import changed_rows, gone_rows, stored_rows
@@ -43,6 +39,10 @@ from freshline.sources.postgres.rows import DATABASE, EventRows
 from freshline.sources.postgres.wire import WireError
 from freshline.sources.reader import SMALL_ROWS, Asked, Group, Host, Inspection, Portion, Reader, Records
 from freshline.sources.records import before_schema, record_schema, with_removed
+from freshline.values.change import BEFORE, CHANGED_AT, OP, POSITION, TRANSACTION, UNSENT
+from freshline.values.format import PARSED, VALUE
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec
 
 # So many messages are one batch, and the rest of the last transaction.
 BATCH_MESSAGES = 200_000

@@ -8,15 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from freshline.declare.change import BEFORE, CHANGED_AT, OP, POSITION, TRANSACTION, UNFIT, UNSENT
-from freshline.declare.connector import RECORD
-from freshline.declare.format import PARSED, VALUE
 from freshline.sources.databases.spill import Spill
 from freshline.sources.databases.text_values import arrow_type
 from freshline.sources.postgres.connector import COMMIT
 from freshline.sources.postgres.events import Event, ReadColumn
 from freshline.sources.postgres.format import BROKEN
 from freshline.sources.postgres.position import ordered_lsn
+from freshline.values.change import BEFORE, CHANGED_AT, OP, POSITION, TRANSACTION, UNFIT, UNSENT
+from freshline.values.connector import RECORD
+from freshline.values.format import PARSED, VALUE
 
 # How Debezium writes positions of Postgres too.
 DATABASE = "postgresql"

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from freshline.declare.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Place, Position
-from freshline.declare.options import Kind, Option, Options
 from freshline.errors import QueueError
 from freshline.sources.rabbitmq.position import RabbitPosition
 from freshline.sources.starting import read_starting
 from freshline.sources.tls import TLS_OPTIONS, tls_files
+from freshline.values.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Place, Position
+from freshline.values.options import Kind, Option, Options
 
 if TYPE_CHECKING:
-    from freshline.declare.spec import SourceSpec
+    from freshline.values.spec import SourceSpec
 
 EXCHANGE = "_freshline_exchange"
 ROUTING_KEY = "_freshline_routing_key"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from freshline.declare.connector import Position
+from freshline.values.connector import Position
 
 
 class RabbitPosition(Position):

@@ -21,8 +21,6 @@ from pyspark.sql import functions as F
 
 from freshline.commit.delta_log import exists
 from freshline.commit.notes import read_note, write_note
-from freshline.declare.connector import Position
-from freshline.declare.spec import SourceSpec
 from freshline.errors import (
     BrokerError,
     FreshlineError,
@@ -32,7 +30,6 @@ from freshline.errors import (
     RedeliveredError,
     StorageError,
 )
-from freshline.plan.receipt import Receipt
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.rabbitmq.client import Client, Message, heard_at, message_of, receive
 from freshline.sources.rabbitmq.connector import AT_LEAST_ONCE, DIGEST, RabbitMq
@@ -42,6 +39,9 @@ from freshline.sources.rabbitmq.rows import MessageRows
 from freshline.sources.rabbitmq.stream import no_room, verdict_of
 from freshline.sources.reader import SMALL_ROWS, VERDICT, Asked, Group, Host, Inspection, Portion, Reader, Records
 from freshline.sources.records import REDELIVERED
+from freshline.values.connector import Position
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec
 
 # So many messages, or so many bytes of them, are one commit. All of them are unacknowledged at once.
 BATCH_MESSAGES, BATCH_BYTES = 100_000, 256 * 1024 * 1024

@@ -22,8 +22,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from freshline.declare.connector import RECORD
-from freshline.declare.format import VALUE
 from freshline.refresh.inputs import FILE
 from freshline.sources.rabbitmq.client import Message
 from freshline.sources.rabbitmq.connector import (
@@ -37,6 +35,8 @@ from freshline.sources.rabbitmq.connector import (
     TIMESTAMP,
 )
 from freshline.sources.reader import VERDICT
+from freshline.values.connector import RECORD
+from freshline.values.format import VALUE
 
 # As much is in memory at once, in messages and in bytes of their bodies, and the last message beside it.
 MOST_ROWS, MOST_BYTES = 20_000, 16 * 1024 * 1024

@@ -18,9 +18,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from freshline.declare.spec import SourceSpec
 from freshline.errors import BrokerError, OffsetsLostError, QueueError, QueueReplacedError, RequestError, StorageError
-from freshline.plan.receipt import Receipt
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import RECORD
 from freshline.sources.rabbitmq.client import Client, Message, heard_at, receive
@@ -29,6 +27,8 @@ from freshline.sources.rabbitmq.position import RabbitPosition, StreamPosition
 from freshline.sources.rabbitmq.properties import digest_of
 from freshline.sources.rabbitmq.rows import MessageRows
 from freshline.sources.reader import SMALL_ROWS, Asked, Group, Host, Inspection, Portion, Reader, Records, Tail
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec
 
 # So many messages, or so many bytes of them, are one commit.
 BATCH_MESSAGES, BATCH_BYTES = 200_000, 512 * 1024 * 1024

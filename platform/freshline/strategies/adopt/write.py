@@ -13,14 +13,14 @@ from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.compute import check_key, check_key_against, check_lookups, compute_whole
 from freshline.attempt.pin import pin_at
 from freshline.commit.write import append_rows, replace_partitions
-from freshline.declare.managing import NOW
-from freshline.declare.spec import TableSpec
 from freshline.errors import PartitionError
 from freshline.plan.result import Strategy
 from freshline.plan.step import AdoptDefinition
 from freshline.refresh.fold import read_before_constraints, without_constraints
 from freshline.refresh.literal import quoted
+from freshline.sql.managing import NOW
 from freshline.strategies.partition.rows import is_apart
+from freshline.values.spec import TableSpec
 
 
 def adopt_definition(attempt: Attempt, step: AdoptDefinition) -> Work:

@@ -21,11 +21,7 @@ from freshline.attempt.pending_lookups import look_up
 from freshline.attempt.spans import wanted_end, within
 from freshline.commit.delta_log import count_rows, exists, newest_version
 from freshline.commit.write import apply_changes, create_table, overwrite_table, stored_schema
-from freshline.declare.names import TableName
-from freshline.declare.query import PythonQuery
 from freshline.plan.disk import history_seconds
-from freshline.plan.partition import Span, put_span
-from freshline.plan.receipt import Receipt
 from freshline.plan.result import Strategy
 from freshline.plan.step import Full
 from freshline.refresh.fold import as_stored, read_before_constraints, without_constraints
@@ -34,6 +30,10 @@ from freshline.refresh.keys import OP, difference_by_key
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import FEW_ROWS, collect_if_small, materialize_once
 from freshline.strategies.merge.write import quarantine_rejected
+from freshline.values.names import TableName
+from freshline.values.partition import Span, put_span
+from freshline.values.query import PythonQuery
+from freshline.values.receipt import Receipt
 
 # Up to this share of a table a difference is merged; beyond it an overwrite is cheaper, for readers too.
 SMALL_DIFFERENCE = 0.2

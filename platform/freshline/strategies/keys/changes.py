@@ -24,12 +24,8 @@ from freshline.attempt.compute import (
     views_of,
 )
 from freshline.commit.delta_log import count_rows, is_never_null, newest_version
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import DeltaJoin, TableSpec
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.query.first_rows import Order, first_rows
-from freshline.query.reason import Reason
 from freshline.query.rules.algebra import Algebra
 from freshline.query.rules.stretch import Sessions, Stretch
 from freshline.query.tree import Reading
@@ -79,6 +75,10 @@ from freshline.refresh.netting import is_ordered
 from freshline.refresh.read_only import read_declared
 from freshline.refresh.searches import is_in_utc
 from freshline.strategies.keys.rule import ALL_ROWS, RefoldKeys, RefreshKeys
+from freshline.values.names import TableName
+from freshline.values.query import SqlQuery
+from freshline.values.reason import Reason
+from freshline.values.spec import DeltaJoin, TableSpec
 
 # Change sets up to this size are sent to every task that they are joined in.
 BROADCAST_ROWS = 500_000

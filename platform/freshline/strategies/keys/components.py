@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from freshline.declare.names import TableName
-from freshline.declare.query import GraphCall
 from freshline.plan.models import has_rows_of_other_models
 from freshline.plan.result import Strategy
 from freshline.plan.step import Situation, Step
 from freshline.query.exactness import inexact, read_exactness
 from freshline.query.query import read_query
-from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.key_columns import order_of_reading
 from freshline.query.tree import NotDerivedError
+from freshline.values.names import TableName
+from freshline.values.query import GraphCall
+from freshline.values.reason import Reason
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.compute import check_key, check_key_against
 from freshline.attempt.functions import Function
 from freshline.commit.delta_log import newest_version
-from freshline.declare.query import PythonQuery
 from freshline.refresh.inputs import read_net_images, read_version
 from freshline.refresh.keys import difference_by_bag, difference_by_key, keys_of
 from freshline.refresh.literal import quoted
@@ -19,6 +18,7 @@ from freshline.refresh.materialize import materialize_once
 from freshline.strategies.keys.changes import Changed
 from freshline.strategies.keys.rule import KeysOfFunction
 from freshline.strategies.keys.write import write_of_changes
+from freshline.values.query import PythonQuery
 
 
 def refresh_keys_of_function(attempt: Attempt, step: KeysOfFunction) -> Work:

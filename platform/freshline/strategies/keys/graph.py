@@ -14,8 +14,6 @@ from pyspark.sql import functions as F
 from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.compute import check_key, check_key_against
 from freshline.commit.delta_log import newest_version
-from freshline.declare.names import TableName
-from freshline.declare.query import GraphCall, GraphFunction, SqlQuery
 from freshline.query.query import read_query
 from freshline.query.rules.algebra import SIGN
 from freshline.query.rules.append import Branches, find_branches
@@ -29,6 +27,8 @@ from freshline.refresh.materialize import materialize_once
 from freshline.strategies.keys.changes import Changed
 from freshline.strategies.keys.components import RefreshComponents
 from freshline.strategies.keys.write import write_of_changes
+from freshline.values.names import TableName
+from freshline.values.query import GraphCall, GraphFunction, SqlQuery
 
 
 def refresh_components(attempt: Attempt, step: RefreshComponents) -> Work:

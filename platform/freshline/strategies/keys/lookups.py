@@ -18,9 +18,6 @@ from freshline.attempt.compute import check_lookups, whole_inputs
 from freshline.attempt.pending_lookups import look_up, read_pending_lookups, takes_pending_lookups
 from freshline.commit.delta_log import newest_version
 from freshline.commit.write import append_rows
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.query.reason import Reason
 from freshline.query.rules.algebra import SIGN
 from freshline.query.rules.lookups import asked_text
 from freshline.refresh.fold import as_stored
@@ -30,6 +27,9 @@ from freshline.refresh.materialize import materialize_once
 from freshline.strategies.keys.changes import difference
 from freshline.strategies.keys.rule import LookUpChanged
 from freshline.strategies.keys.write import write_of_changes
+from freshline.values.names import TableName
+from freshline.values.query import SqlQuery
+from freshline.values.reason import Reason
 
 
 def look_up_changed(attempt: Attempt, step: LookUpChanged) -> Work:

@@ -36,12 +36,7 @@ from freshline.attempt.kept_keys import (
 from freshline.attempt.pin import pin_at
 from freshline.commit.delta_log import newest_version
 from freshline.commit.write import append_rows
-from freshline.declare.closing import Closing
-from freshline.declare.names import TableName
-from freshline.declare.query import PythonQuery
 from freshline.keyed.batches import CAME, ENTRY, FROM, GONE, LAYER, STATE, TIMER
-from freshline.plan.position import Position
-from freshline.plan.receipt import Receipt
 from freshline.plan.result import Strategy
 from freshline.plan.step import Noop
 from freshline.query.rules.algebra import SIGN
@@ -54,6 +49,11 @@ from freshline.strategies.keys.changes import Changed
 from freshline.strategies.keys.rule import KeysOfProcess
 from freshline.strategies.keys.write import write_of_changes
 from freshline.strategies.noop.write import carry_position
+from freshline.values.closing import Closing
+from freshline.values.names import TableName
+from freshline.values.position import Position
+from freshline.values.query import PythonQuery
+from freshline.values.receipt import Receipt
 
 NET = "_freshline_net"
 ADDED = "_freshline_added"

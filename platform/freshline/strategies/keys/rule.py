@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from freshline.declare.clock import CLOCK
-from freshline.declare.names import TableName
-from freshline.declare.process import Process
-from freshline.declare.query import PythonQuery
-from freshline.declare.spec import DeltaJoin, TableSpec
 from freshline.plan.changes import ChangeKind
 from freshline.plan.models import has_rows_of_other_models
 from freshline.plan.result import Strategy
 from freshline.plan.step import Situation, Step
 from freshline.plan.strategy import RefreshStrategy
 from freshline.query.first_rows import Order, first_rows, order_of
-from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.algebra import Algebra, find_algebra
 from freshline.query.rules.append import find_branches
@@ -25,6 +19,12 @@ from freshline.query.rules.lookups import Lookups, find_lookups
 from freshline.query.rules.reaches import Reach
 from freshline.query.rules.stretch import Sessions, Stretch, find_stretch
 from freshline.strategies.keys.components import RefreshComponents, find_components
+from freshline.values.clock import CLOCK
+from freshline.values.names import TableName
+from freshline.values.process import Process
+from freshline.values.query import PythonQuery
+from freshline.values.reason import Reason
+from freshline.values.spec import DeltaJoin, TableSpec
 
 # The reason of a table whose one row follows from its stored values.
 ALL_ROWS = Reason("ALGEBRAIC", "all rows")

@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 from freshline.attempt.attempt import Attempt, NotIncremental, Work
 from freshline.commit.write import append_rows, apply_changes
 from freshline.plan.result import Strategy
-from freshline.query.reason import Reason
 from freshline.refresh.arrow_rows import ArrowRows
 from freshline.refresh.fold import read_before_constraints
 from freshline.refresh.inputs import read_inserted, read_upserted, shadow_inputs
@@ -24,6 +23,7 @@ from freshline.refresh.keys import INSERT, OP
 from freshline.strategies.keys.changes import Changed, find_changes, refold
 from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
 from freshline.strategies.merge.write import quarantine_rejected
+from freshline.values.reason import Reason
 
 
 def refresh_keys(attempt: Attempt, step: RefreshKeys) -> Work:

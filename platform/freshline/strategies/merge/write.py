@@ -17,15 +17,8 @@ from freshline.commit.delta_log import newest_version
 from freshline.commit.footers import have_no_null
 from freshline.commit.small import open_small
 from freshline.commit.write import apply_changes, insert_new_keys, merge_rows
-from freshline.declare.columns import plain_columns
-from freshline.declare.merge import REJECTED
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.changes import ChangeKind, Changes
-from freshline.plan.position import TablePosition
-from freshline.plan.receipt import Receipt
 from freshline.plan.result import Strategy
-from freshline.query.reason import Reason
 from freshline.refresh.arrow_rows import settle
 from freshline.refresh.fold import (
     changes_by_winners,
@@ -45,7 +38,14 @@ from freshline.refresh.inputs import (
 )
 from freshline.refresh.keys import OP
 from freshline.refresh.materialize import materialize_once
+from freshline.sql.columns import plain_columns
 from freshline.strategies.merge.rule import MergeRows
+from freshline.values.merge import REJECTED
+from freshline.values.position import TablePosition
+from freshline.values.query import SqlQuery
+from freshline.values.reason import Reason
+from freshline.values.receipt import Receipt
+from freshline.values.spec import SourceSpec, TableSpec
 
 # Spark looks through more files in less time than their footers take.
 MOST_FOOTERS = 32

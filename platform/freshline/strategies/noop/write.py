@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from freshline.attempt.attempt import Attempt, Work
 from freshline.commit.write import carry_receipt
-from freshline.declare.query import PythonQuery
 from freshline.plan.result import Strategy
 from freshline.plan.step import Noop
+from freshline.values.query import PythonQuery
 
 
 def carry_position(attempt: Attempt, step: Noop) -> Work:

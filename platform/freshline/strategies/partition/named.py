@@ -11,15 +11,15 @@ from freshline.attempt.compute import check_lookups, run_before_constraints, who
 from freshline.attempt.partitions import partition_condition, partition_key, read_partition
 from freshline.attempt.pin import pin_at
 from freshline.commit.write import replace_partitions, stored_schema
-from freshline.declare.query import PythonQuery
 from freshline.errors import PartitionError
-from freshline.plan.partition import partition_name
 from freshline.plan.result import Strategy
 from freshline.plan.step import ReplaceNamedPartitions
 from freshline.query.rules.partition import origin_of
 from freshline.refresh.inputs import shadow_inputs
 from freshline.strategies.partition.rows import stored_expressions, with_good_keys
 from freshline.strategies.partition.times import replace_named_times
+from freshline.values.partition import partition_name
+from freshline.values.query import PythonQuery
 
 
 def replace_named(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:

@@ -8,9 +8,9 @@ from pyspark.sql.types import StringType, StructType
 from freshline.attempt.attempt import Attempt
 from freshline.attempt.compute import check_key, check_key_against, is_unique_by_query
 from freshline.commit.delta_log import exists
-from freshline.declare.spec import TableSpec
 from freshline.query.rules.partition import Origin
 from freshline.refresh.read_only import read_expression
+from freshline.values.spec import TableSpec
 
 
 def stored_expressions(spec: TableSpec, schema: StructType, origin: Origin) -> list[str]:

@@ -16,19 +16,19 @@ from freshline.attempt.pin import pin_at
 from freshline.attempt.spans import interval_condition, read_time_partition, within
 from freshline.commit.delta_log import count_rows, exists
 from freshline.commit.write import replace_partitions, stored_schema
-from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
-from freshline.declare.spec import Mode
 from freshline.errors import DefinitionChangedError, PartitionError
-from freshline.plan.partition import Interval, Span, put_span
-from freshline.plan.position import Position
-from freshline.plan.receipt import Receipt
 from freshline.plan.result import Strategy
 from freshline.plan.step import FillPartitions, ReplaceNamedPartitions
 from freshline.query.rules.partition import origin_of
 from freshline.refresh.inputs import Pinned, shadow_inputs
 from freshline.strategies.full.write import create
 from freshline.strategies.partition.rows import stored_expressions, with_good_keys
+from freshline.values.names import TableName
+from freshline.values.partition import Interval, Span, put_span
+from freshline.values.position import Position
+from freshline.values.query import SqlQuery
+from freshline.values.receipt import Receipt
+from freshline.values.spec import Mode
 
 
 def replace_named_times(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from freshline.declare.settings import AlertSettings, ChannelSettings, Settings
 from freshline.errors import DeliveryError, SettingsError
 from freshline.plan.alert import AlertEvent, AlertLevel
 from freshline.report.alerts.channels.channel import resolver
@@ -25,6 +24,7 @@ from freshline.report.alerts.channels.opened import channel_problems, open_chann
 from freshline.report.alerts.channels.slack import SlackChannel
 from freshline.report.alerts.channels.webhook import WebhookChannel
 from freshline.report.alerts.message import Message
+from freshline.values.settings import AlertSettings, ChannelSettings, Settings
 from tests.report.alerts.servers import MailServer, WebServer, mail_server
 
 pytestmark = pytest.mark.security

@@ -24,9 +24,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from freshline.declare.secret import resolve_reference
 from freshline.errors import DeliveryError
 from freshline.report.alerts.message import Message
+from freshline.values.secret import resolve_reference
 
 # Replaces a reference such as ${env:NAME} by what it stands for; other texts are returned as they are.
 Resolve = Callable[[str], str]

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from freshline.declare.secret import REFERENCE
-from freshline.declare.settings import ChannelSettings, Settings
 from freshline.errors import DeliveryError, SettingsError
 from freshline.report.alerts.channels.channel import Channel, Resolve, resolver
 from freshline.report.alerts.message import Message
+from freshline.values.secret import REFERENCE
+from freshline.values.settings import ChannelSettings, Settings
 
 # How long `plan` and others wait for the class of a channel, which is code of the project.
 PATIENCE_SECONDS = 10.0

@@ -16,8 +16,8 @@ import threading
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from freshline.declare.alert_settings import web_problem
 from freshline.errors import DeliveryError
+from freshline.values.alert_settings import web_problem
 
 TIMEOUT_SECONDS = 10.0
 LONGEST_BODY_BYTES = 65_536

@@ -1,0 +1,1 @@
+"""The language of declarations: the dialect, the forms that freshline writes out, the managing statements."""

@@ -1,0 +1,1 @@
+"""Frozen values that every room may import: names, options, specs and the queries in them, settings."""

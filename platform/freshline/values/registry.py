@@ -1,0 +1,267 @@
+"""Connectors, formats, merges and strategies by their names: the shipped ones, and those of other packages.
+
+Another package names its own in the entry points `freshline.connectors`, `freshline.formats`, `freshline.merges` and
+`freshline.strategies`. Installed packages are searched for names that are not shipped, and only then, because the
+search takes longer than reading a project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from freshline.values.connector import Connector, Position
+from freshline.values.extension import forget_packages
+from freshline.values.format import Format
+from freshline.values.merge import Merge
+from freshline.values.options import SOURCE_OPTIONS, Option, join_words
+from freshline.values.rules import nearest
+
+CONNECTORS = {
+    "files": "freshline.sources.files.connector:Files",
+    "delta": "freshline.sources.delta.connector:Delta",
+    "kafka": "freshline.sources.kafka.connector:Kafka",
+    "postgres": "freshline.sources.postgres.connector:Postgres",
+    "jdbc": "freshline.sources.jdbc.connector:Jdbc",
+    "rabbitmq": "freshline.sources.rabbitmq.connector:RabbitMq",
+    "kinesis": "freshline.sources.kinesis.connector:Kinesis",
+    "http": "freshline.sources.http.connector:Http",
+}
+FORMATS = {
+    "json": "freshline.sources.formats.json:Json",
+    "csv": "freshline.sources.formats.csv:Csv",
+    "parquet": "freshline.sources.formats.parquet:Parquet",
+    "orc": "freshline.sources.formats.orc:Orc",
+    "avro": "freshline.sources.formats.avro:Avro",
+    "xml": "freshline.sources.formats.xml:Xml",
+    "text": "freshline.sources.formats.text:Text",
+    "protobuf": "freshline.sources.formats.protobuf:Protobuf",
+    "json-schema": "freshline.sources.formats.json_schema:JsonSchema",
+    "debezium-json": "freshline.sources.formats.debezium:DebeziumJson",
+    "debezium-avro": "freshline.sources.formats.debezium_avro:DebeziumAvro",
+}
+# Formats that no declaration names: `record_format` of a connector does.
+OWN_FORMATS = {
+    "pgoutput": "freshline.sources.postgres.format:PgOutput",
+    "rows": "freshline.sources.jdbc.format:Rows",
+}
+MERGES = {
+    "first_row": "freshline.merges.first_row:FirstRow",
+    "last_row": "freshline.merges.last_row:LastRow",
+    "partial_update": "freshline.merges.partial_update:PartialUpdate",
+    "aggregate": "freshline.merges.aggregate:AggregateMerge",
+    "versioned": "freshline.merges.versioned:Versioned",
+}
+# In the order in which they are asked.
+STRATEGIES = {
+    "append": "freshline.strategies.append.rule:AppendStrategy",
+    "merge": "freshline.strategies.merge.rule:MergeStrategy",
+    "partition": "freshline.strategies.partition.rule:PartitionStrategy",
+    "keys": "freshline.strategies.keys.rule:KeysStrategy",
+}
+CONNECTORS_NOT_BUILT = (
+    "mysql",
+    "debezium",
+    "elasticsearch",
+    "clickhouse",
+    "hdfs",
+    "hive",
+)
+FORMATS_NOT_BUILT = ("debezium",)
+CONNECTOR_GROUP = "freshline.connectors"
+FORMAT_GROUP = "freshline.formats"
+STRATEGY_GROUP = "freshline.strategies"
+MERGE_GROUP = "freshline.merges"
+# What each group's classes extend. That of strategies knows plans, so it is loaded when one is asked for.
+BASES = {
+    CONNECTOR_GROUP: "freshline.values.connector:Connector",
+    FORMAT_GROUP: "freshline.values.format:Format",
+    MERGE_GROUP: "freshline.values.merge:Merge",
+    STRATEGY_GROUP: "freshline.plan.strategy:RefreshStrategy",
+}
+
+# The groups whose classes stand in specs, and so in the cache of declarations.
+CACHED: dict[str, type[Any]] = {CONNECTOR_GROUP: Connector, FORMAT_GROUP: Format, MERGE_GROUP: Merge}
+
+
+class ExtensionError(ValueError):
+    """An extension (connector, format, merge or strategy of another package) that cannot be used, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """An extension that another package has; `package` is the name and version of it."""
+
+    group: str
+    name: str
+    package: str
+    entry: EntryPoint
+
+
+def find_connector(name: str) -> type[Connector]:
+    """The connector of this name. Raises ExtensionError where there is none, or it cannot be used."""
+    found: type[Connector] = _shipped(CONNECTORS[name]) if name in CONNECTORS else _from_outside(name, CONNECTOR_GROUP)
+    return found
+
+
+def find_format(name: str) -> type[Format]:
+    """The format of this name. Raises ExtensionError where there is none, or it cannot be used."""
+    shipped = {**FORMATS, **OWN_FORMATS}
+    found: type[Format] = _shipped(shipped[name]) if name in shipped else _from_outside(name, FORMAT_GROUP)
+    return found
+
+
+def find_merge(name: str) -> type[Merge]:
+    """The merge of this name. Raises ExtensionError where there is none, or it cannot be used."""
+    found: type[Merge] = _shipped(MERGES[name]) if name in MERGES else _from_outside(name, MERGE_GROUP)
+    return found
+
+
+def find_strategy(name: str) -> type[Any]:
+    """The strategy of this name, a RefreshStrategy. Raises ExtensionError where there is none, or it cannot be used."""
+    found: type[Any] = _shipped(STRATEGIES[name]) if name in STRATEGIES else _from_outside(name, STRATEGY_GROUP)
+    return found
+
+
+def shipped_connectors() -> tuple[type[Connector], ...]:
+    """The connectors that come with freshline."""
+    return tuple(find_connector(name) for name in CONNECTORS)
+
+
+def shipped_formats() -> tuple[type[Format], ...]:
+    """The formats that come with freshline."""
+    return tuple(find_format(name) for name in FORMATS)
+
+
+def shipped_merges() -> tuple[type[Merge], ...]:
+    """The merges that come with freshline."""
+    return tuple(find_merge(name) for name in MERGES)
+
+
+def merge_options() -> tuple[Option, ...]:
+    """The options that shipped merges have, each name once."""
+    return tuple({option.name: option for each in shipped_merges() for option in each.options}.values())
+
+
+def names_outside(group: str) -> tuple[str, ...]:
+    """The names of a group that other packages have; searches the installed packages."""
+    return tuple(sorted({each.name for each in outside(group)}))
+
+
+def shipped_options() -> tuple[str, ...]:
+    """The names of all options of sources that come with freshline, but for those with only a beginning."""
+    own = [option for each in shipped_connectors() for option in each.options]
+    own += [option for each in shipped_formats() for option in each.options]
+    return tuple(dict.fromkeys(option.name for option in (*SOURCE_OPTIONS, *own) if not option.is_beginning))
+
+
+def outside(group: str) -> tuple[Outside, ...]:
+    """All extensions of a group that other packages have, loaded or not; searches the installed packages."""
+    found = []
+    for entry in entry_points(group=group):
+        distribution = entry.dist
+        package = "an unknown package" if distribution is None else f"{distribution.name} {distribution.version}"
+        found.append(Outside(group, entry.name, package, entry))
+    return tuple(found)
+
+
+def load(found: Outside) -> Any:
+    """The class that an entry point names. Raises ExtensionError with the reason where it cannot be had."""
+    try:
+        loaded = found.entry.load()
+    except (Exception, SystemExit) as error:
+        raise ExtensionError(
+            f"'{found.name}' of {found.package} does not load: {found.entry.value}: {type(error).__name__}: {error}. "
+            "Correct the package, or install another version of it."
+        ) from error
+    of = _shipped(BASES[found.group])
+    if not (isinstance(loaded, type) and issubclass(loaded, of)):
+        raise ExtensionError(
+            f"'{found.name}' of {found.package} is no {of.__name__}: {found.entry.value} is {loaded!r}. "
+            "Correct the entry point."
+        )
+    if (own := getattr(loaded, "name", None)) != found.name:
+        raise ExtensionError(f"'{found.name}' of {found.package} calls itself '{own}'. Give the entry point that name.")
+    if missing := _missing(loaded):
+        raise ExtensionError(
+            f"'{found.name}' of {found.package} cannot be used: {found.entry.value} {missing}. Correct the package, or "
+            "install another version of it."
+        )
+    return loaded
+
+
+def _missing(kind: type[Any]) -> str:
+    """The part that a class of another package lacks, as the end of a sentence; empty where it lacks nothing."""
+    if abstract := sorted(getattr(kind, "__abstractmethods__", ())):
+        return f"lacks {' and '.join(abstract)}"
+    if issubclass(kind, Format):
+        codes = getattr(kind, "rejections", None)
+        if not isinstance(codes, Mapping) or not codes or not all(code and said for code, said in codes.items()):
+            return "has no `rejections`, which are its codes of quarantine with a sentence each"
+    if issubclass(kind, Connector):
+        if not isinstance(getattr(kind, "title", None), str):
+            return "has no `title`, which is its name in sentences"
+        of = kind.position
+        if kind.is_log and not (isinstance(of, type) and issubclass(of, Position)):
+            return "has no `position`, the class of how far a log table has read"
+        if of is not None and getattr(of, "kind", None) != kind.name:
+            return f"has positions of the kind '{getattr(of, 'kind', None)}', and their `kind` is its name"
+    options = getattr(kind, "options", ())
+    if not isinstance(options, tuple) or not all(isinstance(each, Option) for each in options):
+        return "has `options` that are no tuple of Option"
+    return ""
+
+
+def missing_extension(kind: str, name: str, known: Sequence[str]) -> str:
+    """What is said of a connector, format or merge that neither freshline nor an installed package has."""
+    return (
+        f"{kind} '{name}' does not come with freshline, and no installed package has it.{nearest(name, known)} Install "
+        f"the package that it is of, or correct the name. There are {join_words(known)}."
+    )
+
+
+def origin(kind: type[Any]) -> str:
+    """The package of a connector, format or merge, and when its module changed; empty for a shipped one.
+
+    A declaration that was read with another origin is read anew.
+    """
+    if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        return ""
+    group = next(group for group, base in CACHED.items() if issubclass(kind, base))
+    return _origin(kind.name, kind.__module__, group)
+
+
+@cache
+def _origin(name: str, module: str, group: str) -> str:
+    packages = [each.package for each in outside(group) if each.name == name]
+    file = getattr(import_module(module), "__file__", None)
+    return f"{' '.join(packages)} {Path(file).stat().st_mtime_ns if file else ''}"
+
+
+@cache
+def _from_outside(name: str, group: str) -> Any:
+    found = [each for each in outside(group) if each.name == name]
+    if not found:
+        raise ExtensionError(f"no installed package has '{name}'. Install the one that it is of.")
+    if len(found) > 1:
+        packages = " and ".join(sorted(each.package for each in found))
+        raise ExtensionError(f"'{name}' is in {packages}. Uninstall all but one of them.")
+    return load(found[0])
+
+
+@cache
+def _shipped(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def forget_outside() -> None:
+    """Search installed packages again for every name, after some were installed into a process that runs."""
+    _from_outside.cache_clear()
+    _origin.cache_clear()
+    forget_packages()
