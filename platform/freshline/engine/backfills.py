@@ -1,9 +1,9 @@
 """Backfills: partitions of one table replaced one by one, each in a commit of its own, behind everything else.
 
-What is done is told by the table's own log: a backfill that was stopped, however, goes on with what its log does not
-have yet. Nothing of it is kept anywhere else, so there is nothing that could be lost or be wrong. The next chunk is
-asked for when the one before has ended, so that whatever else waits for the table comes first; and one partition that
-fails does not keep the others from being done.
+The table's own log shows which partitions are done: a backfill that was stopped in any way goes on with those that the
+log does not have yet. Nothing of it is kept anywhere else, so nothing can be lost or be wrong. The next chunk is asked
+for when the one before has ended, so that whatever else waits for the table comes first. A partition that fails does
+not keep the others from being done.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Backfills:
     """Plans and runs the backfills of one engine."""
 
     def __init__(self, runtime: Runtime, work: Work, held: Callable[[], Any]) -> None:
-        """`held` gives the tables that are held now."""
+        """`held` returns the tables that the loops leave alone now."""
         self._runtime = runtime
         self._work = work
         self._held = held
@@ -276,7 +276,10 @@ class Backfills:
         failed.add(chunk.table)
 
     def _result(self, graph: Graph, asked: BackfillRequest, run: _Run) -> dict[str, Any]:
-        """What was done, what failed with its reason, what is left; and what another declaration made stale since."""
+        """The partitions that are done, failed (with reasons) and left, and those that became stale meanwhile.
+
+        Another declaration of the table makes them stale.
+        """
         result: dict[str, Any] = {
             "done": [_name(chunk) for chunk in run.done],
             "failed": [{**_name(chunk), "error": dict(error)} for chunk, error in run.failed],
@@ -302,7 +305,7 @@ def _name(chunk: Chunk) -> dict[str, Any]:
 
 
 def _progress(chunk: Chunk, run: _Run) -> str:
-    """What is done now, how far it is, and how long it may take."""
+    """The partition that is done now, how far the backfill is, and how long it may take."""
     ended = len(run.done) + len(run.failed)
     text = f"{chunk.key or 'refreshing'}, {ended + 1} of {ended + len(run.left)}"
     if run.failed:
@@ -346,7 +349,7 @@ def _partitions(runtime: Runtime, spec: TableSpec, asked: BackfillRequest) -> li
 def _between(spec: TableSpec, asked: BackfillRequest) -> Iterator[Values]:
     """The declared values from one to another, in the order of the declaration. Raises PartitionError."""
     if not spec.partition_values:
-        # It tells which tables have ranges.
+        # Its error names the tables that have ranges.
         partitions_of(spec)
     (own,) = spec.partitioned_by
     declared = spec.partition_values

@@ -25,7 +25,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """One archive: `file` is where it is looked for, `part` where this process writes it, if it `is_recorded`."""
+    """One archive: `file` is its place, `part` the file that this process writes, if it `is_recorded`."""
 
     file: Path
     part: Path
@@ -80,7 +80,7 @@ class ClassArchive:
 
 
 def _jars(spark: Path) -> str:
-    """What the JVM compares of each jar. Spark that is installed again in its place has other times."""
+    """The facts of each jar that the JVM compares. Spark that is installed again in its place has other times."""
     found = sorted((jar.name, jar.stat()) for jar in (spark / "jars").glob("*.jar"))
     return "\n".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in found)
 

@@ -43,7 +43,7 @@ _STEP_SECONDS = 0.1
 
 
 class Asks(Protocol):
-    """What is needed of an engine's client: the events of one request. Closing them early cancels it."""
+    """The part of an engine's client that is needed: the events of one request. Closing them early cancels it."""
 
     def run(self, kind: str, **arguments: Any) -> Iterator[dict[str, Any]]: ...
 
@@ -185,7 +185,7 @@ class EngineClient:
         process = self._engine.process
         with suppress(EngineError):
             self._ask("POST", "/stop", {"seconds": timeout})
-        # What was cancelled at the end of that time needs some more to let go, and so does the JVM.
+        # Work that was cancelled at the end of that time needs some more to let go, and so does the JVM.
         if not process.wait(timeout + _ANSWER_SECONDS):
             raise EngineError(
                 f"the engine (process {process.pid}) has not ended after {timeout + _ANSWER_SECONDS:.0f} s. "

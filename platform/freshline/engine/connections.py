@@ -1,9 +1,9 @@
 """Connections to a server on loopback: how many there may be, and how long a request may take to arrive.
 
-uvicorn waits without end for the rest of a request, and holds as many connections as there are descriptors. Whoever
-can reach the port, with a token or without, could hold all of them by sending nothing. So each connection has a time in
-which its request must be whole. Where too many are open, the one that has waited longest without a whole request makes
-room, so that those who know how to ask are still answered.
+uvicorn waits without end for the rest of a request, and keeps as many connections as there are descriptors. Whoever
+can reach the port, with a token or without, could occupy all of them by sending nothing. So each connection has a time
+in which its request must be whole. Where too many are open, the one that has waited longest without a whole request
+makes room, so that those who send whole requests are still answered.
 """
 
 from __future__ import annotations

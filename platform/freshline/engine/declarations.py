@@ -1,11 +1,11 @@
 """The declarations of a running engine: read again when a file has changed.
 
-Looked at by what the file system knows of the files, which is cheap; what a declaration means is decided by its
-fingerprint, in the refresh. While the files have errors the graph before them stays in force for the loops, and
+A check compares the facts of the files in the file system, which is cheap; the refresh compares the meaning of a
+declaration by its fingerprint. While the files have errors the graph before them stays in force for the loops, and
 requests get the errors, unless the tables that they name have none and are as they were. An engine that starts while
-files have errors keeps what stands without them, and takes up what is corrected. Files in Python are programs,
-and loading them may take as long as their limit: they are read in a thread of their own, and the graph before them
-stays in force for the loops until that has ended. Requests wait for it.
+files have errors keeps the tables that do not depend on them, and takes up those that are corrected. Files in Python
+are programs, and loading them may take as long as their limit: they are read in a thread of their own, and the graph
+before them stays in force for the loops until that has ended. Requests wait for it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Declarations:
         self._signature = declared | models | (modules if self._imports_modules else set())
 
     def _begin_without(self, error: DeclarationError) -> Graph:
-        """What stands without the mistakes. Raises DeclarationErrors where nothing can."""
+        """The graph without the mistaken declarations. Raises DeclarationErrors where there can be none."""
         standing = open_standing(self._settings)
         LOG.warning("the declarations have errors; what stands without them is in force:\n%s", error)
         self._error, self._partial = error, True
@@ -71,12 +71,12 @@ class Declarations:
 
     @property
     def graph(self) -> Graph:
-        """The newest graph without errors, as of the last look."""
+        """The newest graph without errors, as of the last check."""
         return self._graph
 
     @property
     def error(self) -> DeclarationError | None:
-        """What is wrong with the files, as of the last look."""
+        """The mistakes in the files, as of the last check."""
         return self._error
 
     @property
@@ -90,7 +90,7 @@ class Declarations:
         return tuple(name for name in self._left_out if name not in self._graph)
 
     def check(self) -> Graph:
-        """Look at the files, read them if one has changed, and return the graph in force.
+        """Check the files, read them if one has changed, and return the graph in force.
 
         Reading that takes longer than a moment goes on by itself.
         """
@@ -112,8 +112,8 @@ class Declarations:
         return self._graph
 
     def check_whole(self, check: Callable[[], None] = lambda: None) -> Graph:
-        """As `check`, when reading has ended. For what asks for stored rows, which no mistake changes."""
-        # What is being read may have changed since that began.
+        """As `check`, when reading has ended. For requests of stored rows, which no mistake changes."""
+        # Files that are being read may have changed since that began.
         while (reading := self._begin()) is not None:
             reading.join(_CHECK_SECONDS)
             check()
@@ -158,7 +158,10 @@ class Declarations:
         self._changed(graph)
 
     def _take_standing(self) -> None:
-        """What stands without the mistakes, in force where the graph before lacks tables that are corrected now."""
+        """Read the graph without the mistaken declarations.
+
+        It is in force where the graph before lacks tables that are corrected now.
+        """
         try:
             standing = open_standing(self._settings)
         except DeclarationError:
@@ -192,7 +195,7 @@ class Declarations:
 
 
 def _known(path: str) -> Known:
-    """What is known of one file, whether it is there or not."""
+    """The path of a file with its facts, none where it is missing."""
     try:
         return path, facts_of(os.stat(path))  # noqa: PTH116 - of the text that the model has
     except OSError:
@@ -202,7 +205,7 @@ def _known(path: str) -> Known:
 def known_files(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Known]:
     """The files below `folder` with one of these endings, each with what the file system knows of it."""
     for base, folders, names in os.walk(folder):
-        # Neither environments nor state nor caches hold declarations.
+        # Neither environments nor state nor caches contain declarations.
         folders[:] = [
             name
             for name in folders
@@ -211,5 +214,5 @@ def known_files(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Known]:
         for name in names:
             if name.endswith(suffixes):
                 known = _known(str(Path(base) / name))
-                if known[1]:  # else gone again, or not to be read; reading the project tells which
+                if known[1]:  # else gone again, or not to be read; reading the project distinguishes the two
                     yield known

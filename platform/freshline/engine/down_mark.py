@@ -1,8 +1,8 @@
 """The mark that `freshline down` leaves, so that an engine which somebody waits for is not started after it.
 
 A command that needs an engine may wait: for the one before to end, or behind another command that starts one. It reads
-the mark when it begins, and the engine that it starts compares it once it holds the warehouse. `down` writes a new mark
-before it looks for engines. So each engine is either found by `down`, or finds the new mark and ends by itself.
+the mark when it begins, and the engine that it starts compares it once it has the warehouse. `down` writes a new mark
+before it searches for engines. So each engine is either found by `down`, or finds the new mark and ends by itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What holds in a running engine: the declarations with the overrides of freshness applied, and who is left alone.
+"""The graph in force in an engine: declarations with overrides of freshness applied, and tables that are left alone.
 
-Followed by one number of the control store, so that a change is in force at the next step of the loops. While the store
-cannot be read, what was known stays in force, with its ends: that a store is away for a moment must not stop tables.
-What has ended by itself is removed and recorded here, once, because the engine is always there when it matters.
+One number of the control store shows a change, which is in force at the next step of the loops. While the store cannot
+be read, the known intentions stay in force, with their ends: a store that is away for a moment must not stop tables.
+Intentions that have ended by themselves are removed and recorded here, once: the engine always runs when it matters.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ class EffectiveGraph:
 
     @property
     def graph(self) -> Graph:
-        """The declared tables with the freshnesses and modes in force, as of the last look."""
+        """The declared tables with the freshnesses and modes in force, as of the last check."""
         return self._graph
 
     @property
     def declared(self) -> Graph:
-        """The tables as the files have them, as of the last look."""
+        """The tables as the files have them, as of the last check."""
         return self._declared
 
     @property
     def intentions(self) -> Intentions:
-        """The overrides and suspensions in force, as of the last look."""
+        """The overrides and suspensions in force, as of the last check."""
         return self._of_now
 
     @property
     def held(self) -> Mapping[TableName, Hold]:
-        """The tables that the loops leave alone, as of the last look."""
+        """The tables that the loops leave alone, as of the last check."""
         return self._held
 
     @property
@@ -81,7 +81,7 @@ class EffectiveGraph:
 
     @property
     def error(self) -> DeclarationError | None:
-        """What is wrong with the files."""
+        """The mistakes in the files, None without any."""
         return self._declarations.error
 
     @property
@@ -90,12 +90,12 @@ class EffectiveGraph:
         return self._declarations.left_out
 
     def check_whole(self, check: Callable[[], None] = lambda: None) -> Graph:
-        """As `check`, once all is read, whatever mistakes there are: for what asks for stored rows."""
+        """As `check`, once all is read, whatever mistakes there are: for requests of stored rows."""
         self._declarations.check_whole(check)
         return self.follow()
 
     def check(self) -> Graph:
-        """Look at the files and at the store, and return the graph in force."""
+        """Check the files and the store, and return the graph in force."""
         self._declarations.check()
         return self.follow()
 
@@ -108,7 +108,7 @@ class EffectiveGraph:
         return self.follow()
 
     def follow(self) -> Graph:
-        """Take up what was decided since, and return the graph in force. Never raises for a store that is away."""
+        """Take up later decisions, and return the graph in force. Never raises for a store that is away."""
         with self._lock:
             try:
                 self._read()

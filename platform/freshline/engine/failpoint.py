@@ -1,9 +1,9 @@
-"""Failpoints: named places of a refresh at which a test may kill the engine, as a power cut would, or hold it.
+"""Failpoints: named places of a refresh at which a test may kill the engine, as a power cut would, or let it wait.
 
 They do nothing unless FRESHLINE_TEST is 1. Then
 
 - FRESHLINE_FAILPOINT names one at which the engine is killed: `name`, or `name:3` for its third passing.
-- FRESHLINE_FAILPOINT_FOLDER is a folder by which a harness holds a running engine at a point, see `HeldPoint`.
+- FRESHLINE_FAILPOINT_FOLDER is a folder by which a harness lets a running engine wait at a point, see `HeldPoint`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TEST_FLAG = "FRESHLINE_TEST"
 VARIABLE = "FRESHLINE_FAILPOINT"
 FOLDER_VARIABLE = "FRESHLINE_FAILPOINT_FOLDER"
 _POLL_SECONDS = 0.02
-# A harness that was killed lets nobody go.
+# An engine waits at most so long: a harness that was killed lets nobody go.
 _MOST_SECONDS = 600.0
 
 

@@ -1,6 +1,6 @@
-"""A file or folder of this machine, told from a copy of it.
+"""The identity of a file or folder of this machine, which a copy of it does not have.
 
-A copy of a warehouse or of a state folder holds the records of its original: which process has it, at which port it
+A copy of a warehouse or of a state folder has the records of its original: which process has it, at which port it
 answers. Such a record is true only in the folder in which it was written, so it carries that folder's identity.
 """
 

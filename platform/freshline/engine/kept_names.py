@@ -7,8 +7,8 @@ from typing import Any
 from py4j.java_gateway import JavaClass, JavaMember
 
 # PySpark 4.2 keeps none of them. `F.col("a")` asks for `functions`, which is no class by itself, so that the JVM opens
-# the directory of each of some three hundred jars before it looks at what was imported; then for its member `col`.
-# A refresh of two small tables made a quarter of its calls for that. How many are left, none, is held by a test.
+# the directory of each of some three hundred jars before it searches the imports; then for its member `col`.
+# A refresh of two small tables made a quarter of its calls for that. A test checks that none are left.
 NAMES = (
     "functions",
     "PythonUtils",

@@ -1,9 +1,9 @@
-"""One engine a warehouse: on a local file system two JVMs that commit to one Delta table can both be told they won.
+"""One engine a warehouse: on a local file system two JVMs can both seem to win a commit to one Delta table.
 
-The lock is the operating system's, on a file in the warehouse's root, and ends with the process that took it. Beside it
-stands who holds it, so that a second engine can name the first, and so that the JVM which a killed engine leaves for
-a moment is found. Held means held until both are dead: `acquire` ends such a JVM before it returns. A copy of a
-warehouse has a copy of that record: only what held this very folder, by the identity of its lock file, is ended.
+The lock is the operating system's, on a file in the warehouse's root, and ends with the process that took it. A record
+beside it names the holder, so that a second engine can name the first, and so that the JVM which a killed engine leaves
+for a moment is found. The lock lasts until both are dead: `acquire` ends such a JVM before it returns. A copy of a
+warehouse has a copy of that record: `acquire` ends only a JVM of this very folder, by the identity of its lock file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _JVM_GRACE_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a warehouse: the engine and its JVM, on which machine, since when, for which project.
+    """The holder of a warehouse: the engine and its JVM, on which machine, since when, for which project.
 
     `warehouse` is the folder's path and `lock` the identity of its lock file, both as they were then; empty and None in
     records of versions that did not write them.
@@ -46,7 +46,7 @@ class Holder:
     lock: FileId | None = None
 
     def held(self, root: Path, lock: FileId) -> bool:
-        """Whether it held this very folder, and not one that this is a copy of."""
+        """Whether the record is of this very folder, and not of one that this is a copy of."""
         return self.lock is None or self.lock == lock or self.warehouse == str(root.resolve())
 
     def sentence(self) -> str:
@@ -55,7 +55,7 @@ class Holder:
 
 
 class WarehouseLock:
-    """The lock on one warehouse, held by this process until `release` or its end."""
+    """The lock of this process on one warehouse, until `release` or the end of the process."""
 
     def __init__(self, root: Path, handle: BinaryIO, holder: Holder) -> None:
         self._root = root
@@ -66,7 +66,7 @@ class WarehouseLock:
     def acquire(
         cls, root: Path, *, project: Path, state: Path, progress: Callable[[str], None] = lambda _: None
     ) -> WarehouseLock:
-        """Take the warehouse, ending first what a killed engine left.
+        """Take the warehouse, after ending the JVM that a killed engine left.
 
         Raises EngineHeldError, which names the holder, where another engine has it, StorageError where the root cannot
         be written, and EngineError where the JVM left cannot be ended.
@@ -117,7 +117,7 @@ class WarehouseLock:
         self._write()
 
     def require_in_place(self) -> None:
-        """Raise StorageError unless the warehouse's path still leads to the folder that is held.
+        """Raise StorageError unless the warehouse's path still leads to the locked folder.
 
         Where a folder was moved or its disk is gone, every table seems to be missing there, and would be made anew and
         filled a second time.
@@ -163,7 +163,7 @@ class WarehouseLock:
             try:
                 with os.fdopen(handle, "w", encoding="utf-8") as stream:
                     json.dump(value, stream)
-                # Whoever may read the warehouse may know who holds it.
+                # Whoever may read the warehouse may know its holder.
                 Path(name).chmod(0o666 & Path(self._root, LOCK).stat().st_mode)
                 Path(name).replace(self._root / HOLDER)
             except BaseException:
@@ -186,7 +186,7 @@ def _held(root: Path, holder: Holder | None) -> EngineHeldError:
 
 
 def read_holder(root: Path) -> Holder | None:
-    """Who was written down last as the holder of a warehouse, dead or alive. Only reads.
+    """The holder of a warehouse that was recorded last, dead or alive. Only reads.
 
     In a copy of a warehouse it is the holder of the original: see `Holder.held` and `find_holder`.
     """
@@ -210,7 +210,7 @@ def read_holder(root: Path) -> Holder | None:
 
 
 def find_holder(root: Path) -> Holder | None:
-    """Who held this very warehouse last, dead or alive, on this machine. Only reads."""
+    """The last holder of this very warehouse, dead or alive, on this machine. Only reads."""
     holder = read_holder(root)
     if holder is None or holder.host != platform.node():
         return None

@@ -1,13 +1,13 @@
-"""The loops: what keeps the tables by their modes while nobody asks for it (rule 3 of docs/rules.md).
+"""The loops, which keep the tables by their modes while nobody asks for it (rule 3 of docs/rules.md).
 
 One thread decides, the threads of `Work` do. A table is wished for because an input of it has a new version
 (continuous), or because it is due (all modes), or because one that is due depends on it; a source that is watched is
 wished for every second or so. Which wish is fulfilled when is decided in `plan/schedule.py`. A failed refresh waits
 longer each time before it is tried again, and never ends the loops.
 
-What was decided about tables is followed at every step: other freshnesses are a new graph, which is taken up without
-a restart, and suspended tables are left alone with those below. A refresh that runs is left to end at its commit; the
-next one begins from the newest receipt, in whichever mode it is then, so that no row is lost or repeated.
+Every step follows the decisions about tables: other freshnesses are a new graph, which is taken up without a restart,
+and suspended tables are left alone with those below. A refresh that runs is left to end at its commit. The next one
+begins from the newest receipt, in whichever mode the table is then, so that no row is lost or repeated.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ FRESHLINE = "freshline"
 _BEAT_SECONDS = 2.0
 _LOOK_SECONDS = 2.0
 _STEP_SECONDS = 0.25
-# Reading every log costs about a millisecond a table: it may take this part of one processor's time, and is done when
-# the first table becomes due, or after a while for what nobody here can know of: another process, another clock.
+# Reading every log costs about a millisecond a table: it may take this part of one processor's time. It is done when
+# the first table becomes due, or after a while for changes that nobody here knows of: another process, another clock.
 _STATUS_SHARE = 0.05
 _STATUS_SECONDS = 30.0
 
@@ -76,10 +76,10 @@ class Failures:
 
 @dataclass
 class _Memory:
-    """What the loops know of the graph in force.
+    """The knowledge of the loops about the graph in force.
 
-    `seconds` is what refreshes may take, by which tables are due; `measured` what they surely take, by which promises
-    are judged.
+    `seconds` are the seconds that refreshes may take, by which tables are due; `measured` those that they surely take,
+    by which promises are judged.
     """
 
     graph: Graph
@@ -96,7 +96,7 @@ class _Memory:
 class Loops:
     """Keeps the tables of one engine. `on_outcome` must get the outcome of every refresh, whoever asked for it.
 
-    `on_look` is told of each look at all tables.
+    `on_look` is called with each check of all tables.
     """
 
     def __init__(
@@ -119,14 +119,14 @@ class Loops:
         self._on = False
         self._thread: threading.Thread | None = None
         self._looked_at = 0.0
-        # The next look at all ages, whatever they are, and the first moment for one because a table becomes due.
+        # The next check of all ages, whatever they are, and the first moment for one because a table becomes due.
         self._status_at = 0.0
         self._rested_at = 0.0
         self._looked = self._next_due = datetime.min.replace(tzinfo=UTC)
         self._beaten_at = -_BEAT_SECONDS
         self._trouble = ""
         self._infeasible: set[TableName] = set()
-        # Whose row of failures in the store a success ends.
+        # The tables whose row of failures in the store a success ends.
         self._failing = set(runtime.control.intentions.failures())
 
     @property
@@ -160,14 +160,14 @@ class Loops:
                 self._forget_heartbeat()
 
     def _forget_heartbeat(self) -> None:
-        """Nobody need wonder about the silence of what was ended."""
+        """Remove the heartbeat: the silence of loops that were ended is no alarm."""
         try:
             self._runtime.control.heartbeats.forget(ENGINE)
         except FreshlineError as error:
             LOG.warning("the heartbeat of this engine stays in the control store: %s", error)
 
     def status(self, *, counted: bool = True) -> list[TableStatus]:
-        """How every table stands. Only reads; without counts it takes a tenth of the time where versions are new."""
+        """The status of each table. Only reads; without counts it takes a tenth of the time where versions are new."""
         begun, now = time.monotonic(), self._runtime.clock()
         statuses = read_status(
             self._effective_graph.graph,
@@ -183,7 +183,7 @@ class Loops:
         return statuses
 
     def due(self, graph: Graph) -> tuple[TableName, ...]:
-        """What is due now, with what drives it, in order; neither what is suspended nor what is below."""
+        """The tables that are due now and those that drive them, in order, without suspended ones and those below."""
         stamps = {status.table: status.data_timestamp for status in self.status(counted=False)}
         held = intended_holds(self._effective_graph.held)
         due = due_tables(graph, stamps, self._runtime.control.seconds(), self._runtime.clock())
@@ -212,7 +212,7 @@ class Loops:
                 if outcome.committed or memory.versions.get(name, outcome.version) != outcome.version:
                     self._committed(name)
                 if outcome.data_timestamp is not None or outcome.committed:
-                    # A first look at a source that left all of it for the next one has brought in nothing.
+                    # A first check of a source that left all of it for the next one has brought in nothing.
                     memory.versions[name] = outcome.version
             self._wake.notify_all()
         try:
@@ -234,7 +234,7 @@ class Loops:
         if not failed or not helpless or job.request.cause != LIVE or name not in graph:
             return
         if isinstance(graph.spec(name), SourceSpec):
-            return  # what arrives there later must not be left lying
+            return  # records that arrive there later must not be left lying
         if outcome is not None and isinstance(outcome.error, DefinitionChangedError):
             return  # it waits for its start to be stated, which a suspension would outlive
         error = {"code": "REFRESH", "message": "it ended in a way that it must not; see the engine's log"}
@@ -273,11 +273,11 @@ class Loops:
             taken = self._runtime.control.seconds_of(name)
             memory.measured.update(self._runtime.control.seconds(name))
         except FreshlineError as error:
-            # What it took before will do; that its readers are woken must not hang on it.
+            # The seconds known before will do: its readers are woken all the same.
             LOG.debug("what refreshes of %s take is not known: %s", name, error)
         else:
             if (taken or 0.0) > memory.seconds.get(name, 0.0):
-                # What takes longer is due earlier.
+                # A table that takes longer is due earlier.
                 self._next_due = self._looked
             memory.seconds[name] = taken or 0.0
         for reader in memory.graph.consumers(name):
@@ -298,7 +298,7 @@ class Loops:
             pause,
             message,
         )
-        # What is due only because of its age gains nothing while what it reads stays old.
+        # A table that is due only because of its age gains nothing while its inputs stay old.
         wishes = memory.schedule.wishes
         idle = [reader for reader in memory.graph.downstream(name) if reader in wishes and wishes[reader].why == DUE]
         memory.schedule = memory.schedule.without(idle)
@@ -333,7 +333,7 @@ class Loops:
             held=self._effective_graph.held,
         )
         self._memory.schedule = self._memory.schedule.without(self._effective_graph.held)
-        # Nothing woke a table that was not there, was another one, was left alone, or was kept in another mode.
+        # Nothing woke a table that was missing, had another declaration, was left alone, or was kept in another mode.
         others = (
             name
             for name in graph.order
@@ -382,7 +382,7 @@ class Loops:
         return self._memory.schedule.ready(busy, resting, self._has_version)
 
     def _has_version(self, name: TableName) -> bool:
-        """Whether something was read into a table or source: the empty table that CREATE makes holds nothing yet."""
+        """Whether something was read into a table or source: the empty table that CREATE makes has no rows yet."""
         if name in self._memory.versions:
             return True
         spec = self._memory.graph.spec(name)
@@ -431,7 +431,7 @@ class Loops:
                 self._check_ages(now)
             self._trouble = ""
         except FreshlineError as error:
-            # What is known suffices for what wakes tables; ages are looked at again in a moment.
+            # The known suffices to wake tables. Ages are checked again in a moment.
             self._status_at = self._rested_at = now + 1.0
             if str(error) != self._trouble:
                 self._trouble = str(error)
@@ -443,7 +443,7 @@ class Loops:
         if now >= self._status_at:
             return True
         clock = self._runtime.clock()
-        # A clock that was put back makes what is known of the next moment worthless.
+        # A clock that was put back makes the known next moment worthless.
         return now >= self._rested_at and (clock >= self._next_due or clock < self._looked)
 
     def _check_ages(self, now: float) -> None:
@@ -461,7 +461,7 @@ class Loops:
         self._record_infeasible(statuses)
 
     def _record_infeasible(self, statuses: Sequence[TableStatus]) -> None:
-        """Record each promise that measurements say cannot be kept, once until they say otherwise."""
+        """Record each promise that cannot be kept by the measurements, once until these say otherwise."""
         for status in statuses:
             if status.feasible:
                 self._infeasible.discard(status.table)

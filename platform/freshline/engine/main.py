@@ -185,16 +185,16 @@ class Engine:
 
     @property
     def state(self) -> EngineState | None:
-        """What the state file says of this engine."""
+        """This engine as its state file shows it."""
         return self._state
 
     def publish(self, state: EngineState) -> None:
-        """Tell others where this engine is."""
+        """Write the state file, by which others find this engine."""
         self._state = EngineState(**{**vars(state), "loops": self._loops.on})
         write_state(self._settings.state, self._state)
 
     def run(self) -> int:
-        """Serve until told to stop, until idle without loops, or until the JVM is gone; returns the exit code."""
+        """Serve until asked to stop, until idle without loops, or until the JVM is gone; returns the exit code."""
         while not self._ending.wait(_WATCH_SECONDS):
             self._requests.watch_over()
             if time.monotonic() - self._logged_at >= _REFRESH_LOG_SECONDS:
@@ -299,7 +299,7 @@ class Engine:
             )
 
     def _record_mistake(self, job: Job) -> None:
-        """What ended without an outcome, which it must not, is FAILED in the table's status all the same."""
+        """Record a refresh that ended without an outcome, which it must not, as FAILED in the table's status."""
         graph = self._runtime.graph
         if job.table not in graph:
             return
@@ -338,7 +338,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
             # Only now: a `down` from here on finds the holder of the warehouse.
             require_not_down(settings.state, down_mark)
         remove_state(settings.state, None)
-        # What can be refused is refused before the seconds that a JVM takes.
+        # Refusals come before the seconds that a JVM takes.
         declarations = Declarations(settings)
         own_scrape_token = chosen_token(settings, os.environ)
         scrape_token = own_scrape_token or secrets.token_urlsafe(32)
@@ -388,7 +388,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         try:
             finish_restore(runtime)
         except (FreshlineError, PySparkException, Py4JError, OSError) as error:
-            # Every refresh and query tries it again and tells; without an engine nobody could do anything about it.
+            # Every refresh and query tries it again and reports it; without an engine nobody could help.
             LOG.error("a restore that was stopped half way cannot be finished: %s", error)
         engine = Engine(
             settings,
@@ -465,10 +465,10 @@ def _jar_progress(progress: Callable[[str], None]) -> Callable[[str, int, int], 
 
 
 def _reporter(descriptor: int | None) -> Report:
-    """Tells the command that started this engine how far it is; that command may be gone."""
+    """The function that reports progress to the command that started this engine; that command may be gone."""
     if descriptor is None:
         return lambda _: None
-    # Neither the JVM nor the worker may hold it open.
+    # Neither the JVM nor the worker may keep it open.
     os.set_inheritable(descriptor, False)
 
     def report(message: Mapping[str, Any]) -> None:
@@ -531,5 +531,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 if __name__ == "__main__":
     code = main()
     logging.shutdown()
-    # Threads that still wait for a JVM that is gone must not hold up the end.
+    # Threads that still wait for a JVM that is gone must not delay the end.
     os._exit(code)

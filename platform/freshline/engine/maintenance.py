@@ -1,7 +1,7 @@
-"""Maintenance between refreshes: one thread looks at tables that were written to, one at a time.
+"""Maintenance between refreshes: one thread checks tables that were written to, one at a time.
 
-A table is looked at after so many commits, never by a clock. Looking reads its log without Spark; what is done holds
-the table's lock, so that it waits for a refresh, and a refresh for it.
+A table is checked after so many commits, never by a clock. A check reads its log without Spark. Maintenance holds the
+table's lock, so that it waits for a refresh, and a refresh for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from freshline.values.names import TableName
 
 LOG = logging.getLogger(__name__)
 
-# Fewer commits change little; a look costs some milliseconds.
+# Fewer commits change little; a check costs some milliseconds.
 COMMITS_BETWEEN_LOOKS = 20
 
 

@@ -1,10 +1,10 @@
 """`/metrics`: what a scrape of Prometheus shows of a running engine.
 
-A scrape costs no Spark and reads no table. It shows how everything stood at the newest look, which it waits for a
-moment only. Looks are those of the loops, and those that a scrape begins in a thread of its own: a look at a few
-tables is there before the answer, and one at a thousand with the next scrape. All looks together may take a small part
-of one processor. A look that hangs, at a disk or a control store that is away, therefore keeps no scrape waiting, and
-the time of the newest look shows it.
+A scrape costs no Spark and reads no table. It shows the status of all tables at the newest check, for which it waits a
+moment only. Checks are those of the loops, and those that a scrape begins in a thread of its own: a check of a few
+tables ends before the answer, and the next scrape shows one of a thousand. All checks together may take a small part
+of one processor. A check that hangs, because a disk or a control store is away, therefore keeps no scrape waiting, and
+the time of the newest check shows it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from freshline.values.names import TableName
 
 LOG = logging.getLogger(__name__)
 
-# A scrape waits so long for a look that it began.
+# A scrape waits so long for a check that it began.
 WAIT_SECONDS = 0.05
 SHORTEST_PAUSE_SECONDS = 1.0
 COUNT_SECONDS = 60.0
-# Looks may take this part of one processor's time, and those that open logs for counts that part.
+# Checks may take this part of one processor's time, and those that open logs for counts take the second part.
 _LOOK_SHARE = 0.05
 _COUNT_SHARE = 0.02
 
@@ -48,7 +48,7 @@ _COUNT_SHARE = 0.02
 class Look:
     """The status of all tables at a moment. `begun` and `ended` are seconds of a clock that nobody sets.
 
-    What is not `counted` has no rows and files.
+    Statuses that are not `counted` have no numbers of rows and files.
     """
 
     at: datetime
@@ -60,7 +60,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Activity:
-    """What the engine does at this moment: refreshes that wait and run, open requests by kind, whether loops run."""
+    """The work of the engine at this moment: refreshes that wait and run, open requests by kind, whether loops run."""
 
     waiting: int
     running: int
@@ -70,10 +70,10 @@ class Activity:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What metrics are told by the engine.
+    """The parts of the engine that metrics read.
 
-    `look` reads the status of all tables, with counts or without. `activity`, `alerts` and `heap` are asked when they
-    are shown, the last two with a look. `heap` is None where there is no JVM.
+    `look` reads the status of all tables, with counts or without. `activity`, `alerts` and `heap` are called when they
+    are shown, the last two with a check. `heap` is None where there is no JVM.
     """
 
     version: str
@@ -87,7 +87,7 @@ class Surroundings:
 
 
 class Metrics:
-    """The metrics of one engine. It is told of each refresh that ended, and of each look at the tables."""
+    """The metrics of one engine. The engine reports each refresh that ended, and each check of the tables."""
 
     def __init__(self, surroundings: Surroundings, passed: Callable[[], float] = time.monotonic) -> None:
         self._surroundings = surroundings
@@ -105,12 +105,12 @@ class Metrics:
         self._trouble = ""
 
     def close(self) -> None:
-        """Begin no more looks; one that runs is left to end."""
+        """Begin no more checks; one that runs is left to end."""
         with self._changed:
             self._is_closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    # -- what the engine tells
+    # -- reports of the engine
 
     def on_outcome(self, name: TableName, outcome: RefreshResult | None) -> None:
         """Count a refresh that ended; without an outcome it failed in a way that it must not."""
@@ -121,14 +121,14 @@ class Metrics:
                 self._durations[strategy] = self._durations.get(strategy, Durations()).after(outcome.seconds)
 
     def on_look(self, look: Look) -> None:
-        """Take up a look, whoever made it. One that began before the newest one is too old."""
+        """Take up a check, whoever made it. One that began before the newest one is too old."""
         with self._changed:
             before = self._newest
             if before is not None and look.begun < before.begun:
                 return
             seconds = 0.0 if before is None else look.begun - before.begun
             found = {status.table: status for status in look.statuses}
-            # What is not declared any more is forgotten, and what is new was not observed before.
+            # Tables that are not declared any more are forgotten, and new ones were not observed before.
             self._kept = {
                 name: self._kept[name].after(status, seconds) if name in self._kept else Kept()
                 for name, status in found.items()
@@ -189,10 +189,10 @@ class Metrics:
             )
         return tuple(found)
 
-    # -- looks
+    # -- checks
 
     def _look_if_due(self) -> None:
-        """Begin a look where it is time for one, and wait a moment for the one that runs."""
+        """Begin a check where it is time for one, and wait a moment for the one that runs."""
         with self._changed:
             if not self._is_looking and not self._is_closed and self._passed() >= self._next_look:
                 self._is_looking = True
@@ -218,7 +218,7 @@ class Metrics:
             if str(error) != self._trouble:
                 self._trouble = str(error)
                 LOG.warning("/metrics shows what was known before: %s", error)
-        except Exception:  # a mistake in one look must not end all that follow
+        except Exception:  # a mistake in one check must not end all that follow
             self._note_failure()
             LOG.exception("a look for /metrics ended in a way that it must not")
         finally:
@@ -235,7 +235,7 @@ class Metrics:
             self._next_look = self._passed() + SHORTEST_PAUSE_SECONDS
 
     def _note_beside(self) -> None:
-        """Alerts and the heap, which are shown as they are at a look."""
+        """Note alerts and the heap, which are shown as they are at a check."""
         try:
             heap = self._surroundings.heap()
         except (Py4JError, OSError) as error:
@@ -259,7 +259,7 @@ def open_by_kind(kinds: Iterable[str], open_requests: Iterable[str]) -> dict[str
 
 
 def _process_figures(process: ProcessId) -> ProcessFigures | None:
-    """The figures of a process, None where it has ended or the system does not tell."""
+    """The figures of a process, None where it has ended or the system does not give them."""
     try:
         found = psutil.Process(process.pid)
         with found.oneshot():

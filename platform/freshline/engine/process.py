@@ -1,4 +1,4 @@
-"""A process of this machine, so that it can be told from another one that got its number later."""
+"""A process of this machine, distinguished from another one that got its number later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from freshline.errors import EngineError
 if TYPE_CHECKING:
     import psutil
 
-# psutil is loaded by whoever looks at a process, not by import: it costs a command line more than all else here.
+# psutil is loaded by whoever reads a process, not by import: it costs a command line more than all else here.
 
 # The start is counted from a boot time that is rounded to a second, and moves when the clock is set.
 _SAME_START_SECONDS = 2.0
@@ -107,7 +107,7 @@ def _mark(pid: int) -> str:
     """The boot of the machine, and when the process was started, in ticks since; empty on other systems than Linux."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        # The name of the command stands in parentheses and may hold any character; the start is the 20th field behind.
+        # The name of the command is in parentheses and may have any character; the start is the 20th field behind.
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return f"{boot}/{int(fields[19])}"
     except (OSError, ValueError, IndexError):

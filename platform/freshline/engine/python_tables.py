@@ -1,7 +1,7 @@
 """Tables written in Python: their functions run in processes of their own, never in the engine's.
 
-A worker is a Spark Connect client of the engine's JVM. What a function returns is a plan; it becomes a global temporary
-view, which the engine's own sessions read and write from, so the commit stays the engine's. A function has limits of
+A worker is a Spark Connect client of the engine's JVM. A function returns a plan. It becomes a global temporary view,
+which the engine's own sessions read and write from, so the commit stays the engine's. A function has limits of
 time and memory: whoever exceeds them is killed with all that it started, and only its own table fails. While a function
 runs or waits for a worker, its refresh gives its place to others. Functions rarely take long, so they share a worker;
 one that waits for longer than a moment gets another. A worker is replaced when the code of a table changes, when the
@@ -66,7 +66,7 @@ class PythonTables:
         self._aside: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def give_way(self, aside: Callable[[], AbstractContextManager[None]]) -> None:
-        """Enter `aside()` for as long as a function runs or waits, so that its refresh holds up no other."""
+        """Enter `aside()` for as long as a function runs or waits, so that its refresh delays no other."""
         self._aside = aside
 
     def compute(
@@ -103,7 +103,7 @@ class PythonTables:
             return self._compute(worker, spec, query, request, cancellation)
 
     def _process(self, spec: TableSpec, process: Process) -> dict[str, Any]:
-        """How a class makes the rows of a table, as the worker is told."""
+        """The way in which a class makes the rows of a table, as the worker receives it."""
         columns = StructType.fromDDL(", ".join(f"{quoted(name)} {kind}" for name, kind in process.columns))
         return {
             "keys": process.keys,
@@ -148,7 +148,7 @@ class PythonTables:
         try:
             yield worker
         except BaseException:
-            # Whatever became of the function, it is not to meet the next one.
+            # Whatever became of the function, the next one must not run beside it.
             worker.spent = worker.spent or not worker.answered
             raise
         finally:
@@ -198,8 +198,8 @@ class PythonTables:
                 "SPARK_CONNECT_AUTHENTICATE_TOKEN": self._token,
                 # So that pyspark.sql.functions makes columns for Connect.
                 "SPARK_CONNECT_MODE_ENABLED": "1",
-                # What gRPC does around a fork waits for its own threads, in one of fifty forks for ever. A copy is kept
-                # away from the connection by the worker itself.
+                # gRPC's own work around a fork waits for its threads, in one of fifty forks for ever. The worker itself
+                # keeps a copy away from the connection.
                 "GRPC_ENABLE_FORK_SUPPORT": "0",
             },
             printed=self._log.write,
@@ -267,7 +267,7 @@ class PythonTables:
 
 
 class _Worker:
-    """A process, the code that it has loaded, and whether the next function may meet it."""
+    """A process, the code that it has loaded, and whether the next function may run in it."""
 
     def __init__(self, process: LimitedProcess) -> None:
         self.process = process

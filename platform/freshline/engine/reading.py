@@ -43,7 +43,7 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True)
 class Portion:
-    """What one step of a reader handed out: the rows of version `to`, or the changes after `after` up to `to`."""
+    """The result of one step of a reader: the rows of version `to`, or the changes after `after` up to `to`."""
 
     data: pa.Table
     after: int | None
@@ -145,7 +145,7 @@ class TableReader:
         return self._read
 
     def next(self) -> Portion | None:
-        """What comes next; None where nothing is new, or the read has an end and came to it. Raises ReadError."""
+        """The next portion; None where nothing is new, or the read has an end and came to it. Raises ReadError."""
         table = str(self._found.name)
         begin = self._begin
         # The place moves when the portion is there: a read that failed is tried again from the same one.
@@ -172,7 +172,7 @@ class TableReader:
         return found
 
     def __iter__(self) -> Iterator[Portion]:
-        """What is there now, portion by portion."""
+        """The rows or changes that are there now, portion by portion."""
         while (portion := self.next()) is not None:
             yield portion
 
@@ -295,7 +295,7 @@ def register_consumer(
     if consumer is None:
         raise ConsumerError(f"there is a consumer {name} already. Drop it first, or take another name.", where=name)
     try:
-        # Looked at once more now that it is kept: what was there before may have been removed meanwhile.
+        # Checked once more now that its position is kept: versions may have been removed meanwhile.
         if at >= 0:
             rows_there = read_history(found.path, str(found.name))
             rows_there.require_rows(at)
@@ -349,7 +349,7 @@ def _find(table: str, project: Project) -> _Table:
     standing = open_standing(settings)
     graph, warehouse = standing.graph, Warehouse(settings.warehouse)
     if name in standing.left_out and exists(warehouse.path(name)):
-        # What is stored stays readable, whatever is wrong with the declaration.
+        # Stored rows stay readable, whatever mistakes the declaration has.
         return _Table(name, warehouse.path(name), settings)
     standing.require([name])
     if name not in graph:

@@ -1,7 +1,7 @@
 """Objects of the JVM that Python has let go of, released many at a time.
 
-py4j tells the JVM of each by a request of its own, and waits for the answer. Those were two fifths of the requests of a
-refresh, some 3,400 of six refreshes. Here those of a moment go in one message.
+py4j releases each by a request of its own to the JVM, and waits for the answer. Those were two fifths of the requests
+of a refresh, some 3,400 of six refreshes. Here those of a moment go in one message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 
 # So long the first one waits for others.
 GATHER_SECONDS = 0.2
-# Their answers, of four bytes each, must fit into what a socket holds while nobody reads.
+# Their answers, of four bytes each, must fit into the buffer of a socket while nobody reads.
 MOST_AT_ONCE = 1_000
 _NEVER_RELEASED = (protocol.ENTRY_POINT_OBJECT_ID, protocol.GATEWAY_SERVER_OBJECT_ID)
 

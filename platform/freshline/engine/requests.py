@@ -1,8 +1,8 @@
-"""What people and programs ask the engine for: refresh, verify, sql, tick, savepoint.
+"""The requests of people and programs to the engine: refresh, verify, sql, tick, savepoint.
 
 A request has events, which its asker polls for; polling is also its sign of life. A request whose asker has gone is
 cancelled, its Spark work interrupted. Its last event, `done`, comes and is recorded only when every thread that worked
-for it has let go: nothing is committed for a request after it was told to be cancelled or failed.
+for it has let go: nothing is committed for a request after it was reported as cancelled or failed.
 """
 
 from __future__ import annotations

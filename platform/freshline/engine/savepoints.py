@@ -58,7 +58,7 @@ def project_settings(project: Project) -> Settings:
 
 
 def answers(project: Project, kind: str, told: str, **arguments: Any) -> list[dict[str, Any]]:
-    """The events of one type that the engine tells of a request.
+    """The events of one type that the engine reports for a request.
 
     Raises what the request failed with, CancelledError, and EngineError where the engine ended before it had answered.
     """

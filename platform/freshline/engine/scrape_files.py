@@ -52,12 +52,12 @@ def write_token(settings: Settings, token: str) -> None:
 
 
 def write_target(settings: Settings, port: int) -> None:
-    """Tell Prometheus the port of this engine on loopback. Raises StorageError."""
+    """Write the port of this engine on loopback for Prometheus. Raises StorageError."""
     _write_targets(settings, [target_of(settings, port)])
 
 
 def forget_target(settings: Settings, port: int) -> None:
-    """Tell Prometheus that the engine at this port runs no more. Where that cannot be written, it is shown as down.
+    """Remove the target of the engine at this port, which has ended. Where that cannot be written, it is shown as down.
 
     The target of another engine stays, and nothing is made where the state has gone from.
     """
@@ -78,7 +78,7 @@ def _write_targets(settings: Settings, targets: list[dict[str, Any]]) -> None:
 def target_of(settings: Settings, port: int) -> dict[str, Any]:
     """The engine at a port, as configurations of Prometheus name it.
 
-    The rules look for the job `freshline`, whatever the configuration is named.
+    The rules select the job `freshline`, whatever the configuration is named.
     """
     return {"targets": [f"127.0.0.1:{port}"], "labels": {"job": JOB, "instance": instance(settings)}}
 

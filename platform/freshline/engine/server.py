@@ -48,7 +48,7 @@ _START_SECONDS = 20.0
 
 
 class Control(Protocol):
-    """What the server needs of an engine."""
+    """The part of an engine that the server needs."""
 
     def health(self) -> Mapping[str, Any]: ...
     def submit(self, kind: str, arguments: Mapping[str, Any], asker: int | None) -> Request: ...
@@ -296,7 +296,7 @@ async def _body(http: HttpRequest) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RequestError("the body is not a JSON object")
     try:
-        # An escape can name half of a character, which no answer, log or file could hold: they are UTF-8.
+        # An escape can name half of a character, which no answer, log or file can have: they are UTF-8.
         json.dumps(value, ensure_ascii=False).encode()
     except (UnicodeEncodeError, RecursionError) as error:
         raise RequestError("the body has an escape of half a character, such as \\ud800") from error

@@ -4,7 +4,7 @@ A classic session in this process's own JVM, with Delta from the jar lock, bound
 token it serves Spark Connect clients from the same JVM. Everything that it writes beside tables is in the state
 folder; only the class-data archive, which makes the next start faster, is in the user's cache.
 
-What callers should know about threads: PySpark's pinned mode is on, so each Python thread has its own JVM thread. The
+Callers should know about threads: PySpark's pinned mode is on, so each Python thread has its own JVM thread. The
 scheduler pool and the job group belong to the thread that sets them (`use_pool`, `setJobGroup`), not to the session,
 and a new Python thread starts without them. Two threads may use one session at the same time.
 """
@@ -76,11 +76,11 @@ _COMPILED_LATER = (
     f"-XX:Tier4BackEdgeThreshold={40_000 * _LATER}",
     "-XX:ReservedCodeCacheSize=480m",
 )
-# Variables in which a JVM, or Spark's launcher of one, looks for options too.
+# Variables in which a JVM, or Spark's launcher of one, finds options too.
 _OPTIONS_OF_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 
-# What the first refreshes of a project ask of Spark beside writing: records of JSON, the first row of a key, joins.
+# The queries of the first refreshes of a project beside writing: records of JSON, the first row of a key, joins.
 _FIRST_QUERIES = (
     """
     SELECT a.*, b.id IS NULL AS alone
@@ -112,12 +112,12 @@ def build_session(
     """Start a JVM and a session in it.
 
     With `connect_token`, clients that know it can attach to `sc://localhost:PORT`; the port is `connect_port`, or the
-    one of the settings, or any free one for 0, and `connect_port(session)` tells which.
+    one of the settings, or any free one for 0, and `connect_port(session)` returns it.
     `quick_start` is for tests and short commands: compiled code stays at the first tier and memory is collected by one
     thread, which saves seconds at the start and costs speed in a session that works for minutes.
     `record_classes` lets the session write the class-data archive when it is stopped, if there is none yet. It costs
     this session about five seconds at its start and ten at its end, and saves each later one about five.
-    `progress` is told about jars that are fetched.
+    `progress` is called for jars that are fetched.
 
     Raises JarError, JavaError, SettingsError, StorageError or EngineError; no process is left over then.
     """
@@ -165,7 +165,7 @@ def connect_port(session: SparkSession) -> int:
 
 
 def connect_address(session: SparkSession) -> str:
-    """What a client passes to `SparkSession.builder.remote`, without the token.
+    """The address that a client passes to `SparkSession.builder.remote`, without the token.
 
     The host is the literal `localhost`: for any other, the client insists on TLS as soon as it has a token, and hangs.
     """
@@ -249,21 +249,21 @@ def _start(
             with folders.jvm_log.open("rb") as log:
                 log.seek(begin)
                 printed = log.read(200_000).decode("utf-8", "replace")
-            # What Spark says of a value that it refuses has the value.
+            # Spark's error about a value that it refuses contains the value.
             reason = _why_not(hide_values(f"{printed}\n{said}", secrets), folders.jvm_log, settings)
             _hide_in_logs(folders, secrets)
             raise EngineError(reason) from (None if secrets else error)
         finally:
-            # Read by now. It may hold secrets.
+            # Read by now. It may have secrets.
             folders.confs.unlink(missing_ok=True)
 
 
 def _trace_calls(wanted: bool | None) -> None:
-    """Say whether PySpark tells the JVM which line of Python each call comes from, which Spark's errors repeat.
+    """Say whether PySpark sends the JVM the line of Python that each call comes from, which Spark's errors repeat.
 
-    The lines are freshline's own, and to look for them was a third of the Python time of a small refresh: each call
-    searched for IPython and asked the JVM three times. What the conf says by default stays as it is: Connect clients
-    read it too, and the functions of tables in Python are lines of the user.
+    The lines are freshline's own, and to find them took a third of the Python time of a small refresh: each call
+    searched for IPython and asked the JVM three times. The default of the conf stays: Connect clients read it too, and
+    the functions of tables in Python are lines of the user.
     """
     pyspark.errors.utils._enable_debugging_cache = wanted  # type: ignore[assignment]
 
@@ -327,7 +327,7 @@ def _check_port_is_free(port: int) -> None:
     if port == 0:
         return
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As the server will do it: a port in TIME_WAIT is free.
+        # The server does the same: a port in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
@@ -383,10 +383,10 @@ def _set_environ(values: Mapping[str, str | None]) -> None:
 
 
 def _java_options(folders: SessionFolders, archive: ClassArchive, quick_start: bool, told: str) -> list[str]:
-    """The options of the driver's JVM, beside those that it is `told` by the project and the environment."""
+    """The options of the driver's JVM, beside `told`, the ones of the project and the environment."""
     options = [
         f"-Dlog4j2.configurationFile={folders.log4j.as_uri()}",
-        # What Spark and its native libraries leave in the temporary folder of a killed JVM is then found and removed.
+        # Files that Spark and its native libraries leave in the temporary folder of a killed JVM are then removed.
         shlex.quote(f"-Djava.io.tmpdir={folders.scratch}"),
         *archive.options(),
         # Spark's classes take more than the first bound, and each time it is reached the whole heap is collected.
@@ -397,7 +397,7 @@ def _java_options(folders: SessionFolders, archive: ClassArchive, quick_start: b
     quick = ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
     options += quick if quick_start else _COMPILED_LATER
     if _COLLECTOR.search(told) is None:
-        # A JVM that is told of two collectors does not start.
+        # A JVM does not start with the options of two collectors.
         options.append("-XX:+UseSerialGC" if quick_start else "-XX:+UseParallelGC")
     return options
 

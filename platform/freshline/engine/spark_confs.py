@@ -14,7 +14,7 @@ from freshline.values.settings import Settings
 
 
 def resolve_confs(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings' own confs, with what their references stand for. Raises SettingsError, which holds no secret."""
+    """The settings' own confs, with their references replaced. Raises SettingsError, which names no secret value."""
     found: dict[str, str] = {}
     for name, value in settings.spark_confs.items():
         if REFERENCE.match(value):
@@ -51,11 +51,11 @@ def hide_values(text: str, values: Iterable[str]) -> str:
 def session_confs(
     settings: Settings, *, app_name: str, jars: tuple[Path, ...], connect_port: int | None, folders: SessionFolders
 ) -> dict[str, str]:
-    """Everything that Spark is told, except for the options of its JVM. The settings' own confs win."""
+    """All confs of Spark, except for the options of its JVM. The settings' own confs win."""
     confs = {
         "spark.app.name": app_name,
         "spark.master": settings.spark_master,
-        # As URIs, because a path may hold a comma or a space.
+        # As URIs, because a path may have a comma or a space.
         "spark.jars": ",".join(jar.as_uri() for jar in jars),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -76,8 +76,8 @@ def session_confs(
         "spark.scheduler.mode": "FAIR",
         # Not as_uri(): Hadoop reads this one, and takes %20 literally.
         "spark.scheduler.allocation.file": f"file:{folders.pools}",
-        # What may be read is decided by what maintenance has kept for readers, savepoints and positions, which is
-        # longer where they need it. Delta would refuse it by the table's property alone, files present or not.
+        # The versions that may be read are those that maintenance has kept for readers, savepoints and positions, which
+        # is longer where they need it. Delta would refuse them by the table's property alone, files present or not.
         "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
         # The default of 50 costs 3 to 4.5 CPU-seconds a commit on the small logs of most tables.
         "spark.databricks.delta.snapshotPartitions": "1",
@@ -93,7 +93,7 @@ def session_confs(
         # So compaction makes no larger ones, whoever does it.
         "spark.databricks.delta.optimize.maxFileSize": str(FULL_FILE_BYTES),
         "spark.databricks.delta.optimize.minFileSize": str(FULL_FILE_BYTES),
-        # A LIMIT looks at one partition first, then at more, each time by a job. Small results come with one.
+        # A LIMIT reads one partition first, then more, each time by a job. Small results come with one.
         "spark.sql.limit.initialNumPartitions": "16",
         # A refresh by keys compiles some sixty pieces of code, and Spark keeps the last hundred of all tables: two of
         # them put each other's out, and each refresh compiled all of its code again. A piece takes some 20 KB.
@@ -112,7 +112,7 @@ def session_confs(
         "spark.hadoop.fs.permissions.umask-mode": f"{settings.umask:03o}",
     }
     if is_local(settings.spark_master):
-        # Spark listens on all interfaces unless it is told not to. On a cluster the executors must reach the driver,
+        # Spark listens on all interfaces unless a conf names one. On a cluster the executors must reach the driver,
         # so there the address is the deployment's to choose.
         confs["spark.driver.bindAddress"] = "127.0.0.1"
         confs["spark.driver.host"] = "127.0.0.1"

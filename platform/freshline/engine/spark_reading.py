@@ -152,7 +152,7 @@ def _at(session: SparkSession, path: Path, version: int) -> DataFrame:
 
 @contextmanager
 def _refusals(table: str) -> Iterator[None]:
-    """What Spark does not read is an error of reading."""
+    """Turn errors of Spark, py4j and Arrow into ReadError."""
     try:
         yield
     except (PySparkException, Py4JError, pa.ArrowException) as error:

@@ -1,6 +1,6 @@
 """The state file: where the engine of an environment is, for those who want to ask it something.
 
-It holds the token, so only its owner may read it. It is written when the engine is ready and removed when the engine
+It has the token, so only its owner may read it. It is written when the engine is ready and removed when the engine
 ends; after a `kill -9` it stays behind, and says so by naming a process that is no more. In a copy of the state
 directory it names the engine of another project, and is passed over.
 """

@@ -1,6 +1,6 @@
 """Tables for programs: what `freshline refresh`, `verify` and the statements CREATE, ALTER and DROP do, as functions.
 
-What is worked on is worked on in the engine, which is started where none runs.
+The work is done in the engine, which is started where none runs.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def alter_query(
 ) -> QueryChange:
     """Give a table another query, as ALTER MATERIALIZED TABLE .. AS SELECT .. FROM .. does, and have it taken up.
 
-    `start` says from when on the query holds: `now`, `beginning` or a date; new columns need none. `force` with
-    `beginning` also replaces what would go away. Returns what became of the declaration, with the refreshes that took
-    it up, none where the table has no version yet. Raises RequestError where a start has to be stated
+    `start` says from when on the query is effective: `now`, `beginning` or a date; new columns need none. `force` with
+    `beginning` also replaces rows that would go away. Returns the changed declaration, with the refreshes that took it
+    up, none where the table has no version yet. Raises RequestError where a start has to be stated
     and is not, DeclarationErrors, and as `refresh_tables`.
     """
     from freshline.manage.declaration import alter_query as write_query

@@ -1,4 +1,4 @@
-"""What leaves the engine after each refresh, by the settings: lineage events and traces.
+"""The messages that leave the engine after each refresh, by the settings: lineage events and traces.
 
 The libraries of the extras are imported here, when a setting asks for them and not before.
 """
@@ -82,7 +82,7 @@ class Tracing:
                 stages=tuple(_timed(stage, ended, wall) for stage in stages),
                 result=result,
             )
-            # What is sent once more has the same ids.
+            # A trace that is sent once more has the same ids.
             self._outbox.put(cache(lambda: self._traces.encode(trace)))
         return result
 
@@ -106,7 +106,7 @@ def _nanoseconds(at: float, ended: float, wall: float) -> int:
 
 
 def open_tracing(settings: Settings, environ: Mapping[str, str]) -> Tracing | None:
-    """What sends traces, None where no setting asks for it. Raises SettingsError without the extra."""
+    """The sender of traces, None where no setting asks for it. Raises SettingsError without the extra."""
     if settings.otel is None:
         return None
     try:
@@ -124,7 +124,7 @@ def open_tracing(settings: Settings, environ: Mapping[str, str]) -> Tracing | No
 def open_lineage(
     settings: Settings, environ: Mapping[str, str], graph: Callable[[], Graph], spark_version: str
 ) -> Lineage | None:
-    """What sends lineage events, None where no setting asks for it. Raises SettingsError without the extra."""
+    """The sender of lineage events, None where no setting asks for it. Raises SettingsError without the extra."""
     chosen = settings.openlineage
     if chosen is None:
         return None

@@ -21,7 +21,7 @@ _ALL_ROWS = 2**31 - 2  # the most that Spark can be asked for
 
 @dataclass(frozen=True)
 class UnionRows:
-    """What a union read found. `columns` are pairs of name and Spark type, `rows` hold the values as JSON has them."""
+    """The result of a union read. `columns` are pairs of name and Spark type, `rows` have values as JSON has them."""
 
     columns: tuple[tuple[str, str], ...]
     rows: tuple[Mapping[str, Any], ...]

@@ -23,7 +23,7 @@ from freshline.values.settings import Settings
 MARK = "FRESHLINE_UP"
 ENGINE_PART = "engine"
 FORMAT = 1
-# What every process of ours that runs for days has in its environment, unless the environment says otherwise.
+# Variables in the environment of every process of ours that runs for days, unless the environment says otherwise.
 # glibc gives each thread an arena of its own, up to eight for each core, and gives none of it back: Rust's and Arrow's
 # threads made an engine grow from 180 MB to 300 MB with the 120th refresh (decision 69).
 LONG_RUNNING = {"MALLOC_ARENA_MAX": "2"}
@@ -56,7 +56,7 @@ class EndedChild:
 
 @dataclass(frozen=True)
 class UpRecord:
-    """What one `freshline up` started: itself, children by name, their mark, and the UI's address once it answers.
+    """The processes of one `freshline up`: itself, children by name, their mark, the UI's address once it answers.
 
     `ended` are the children that ended by themselves, and have not run for a minute since.
     """

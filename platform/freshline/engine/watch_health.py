@@ -1,4 +1,4 @@
-"""Whether the alerts of a project would be told, by the heartbeat of its watch and the record of `freshline up`."""
+"""Whether the alerts of a project would be sent, by the heartbeat of its watch and the record of `freshline up`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from freshline.values.settings import Settings
 
 
 def read_watch_problems(settings: Settings, heartbeats: Mapping[str, Heartbeat], now: datetime) -> tuple[str, ...]:
-    """Why alerts are not told, or not through every channel, a sentence each."""
+    """The reasons why alerts are not sent, or not through every channel, a sentence each."""
     return watch_problems(heartbeats.get(WATCH), _ended(settings), now, lambda beat: is_gone(beat.detail))
 
 
@@ -32,7 +32,7 @@ def is_gone(detail: Mapping[str, Any]) -> bool:
 
 def _ended(settings: Settings) -> EndedWatch | None:
     """The watch of a running `up` that does not stay."""
-    # A record that cannot be read is told by the commands that need it.
+    # The commands that need the record report one that cannot be read.
     with suppress(FreshlineError):
         record = UpRecord.read(record_file(settings))
         if record is not None and record.supervisor.alive:

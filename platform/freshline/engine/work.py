@@ -131,7 +131,7 @@ class Work:
 
     @property
     def busy(self) -> frozenset[TableName]:
-        """The tables that are being refreshed or wait for it; backfills apart, which what is live goes before."""
+        """The tables that are being refreshed or wait for it, without backfills: live refreshes go before these."""
         with self._changed:
             jobs = [*self._running.values(), *(job for _, _, job in self._waiting)]
             return frozenset(job.table for job in jobs if job.request.cause != BACKFILL)
@@ -239,7 +239,7 @@ class Work:
         with self._changed:
             del self._running[job.table]
             self._changed.notify_all()
-        # Told before the asker hears of it: who sees the outcome finds the table's readers woken.
+        # Reported before the asker gets it: who sees the outcome finds the table's readers woken.
         self._report(job, outcome)
         if outcome is not None:
             job.outcome.set_result(outcome)

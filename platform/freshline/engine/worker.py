@@ -1,7 +1,7 @@
 """The process that runs the functions of tables written in Python.
 
-One JSON object a line comes in and goes out. What the user's code prints goes to the log, and whatever it does to its
-process (modules, threads, exit) stays in this one. It ends when its input ends, and so with the engine.
+One JSON object a line comes in and goes out. The log gets all that the user's code prints, and whatever the code does
+to its process (modules, threads, exit) stays in this one. It ends when its input ends, and so with the engine.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Worker:
                 self._channel.answer({**answer, "view": message["view"], "left": self._has_left_threads()})
 
     def _compute(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        # A session for each computation: neither views nor confs of one table's code meet another's.
+        # A session for each computation: the code of one table sees neither views nor confs of another's.
         session = SparkSession.builder.remote(self._remote).create()
         self._current = session
         try:
@@ -99,7 +99,7 @@ class Worker:
                 )
             if "process" not in message:
                 for name in result.columns:
-                    # What is freshline's own may come through a function, and is left out behind it.
+                    # Columns of freshline's own may come through a function, and are left out behind it.
                     mistake = None if name.lower().startswith(RESERVED_COLUMN) else column_mistake(name)
                     if mistake is not None:
                         raise _ResultError(
@@ -264,7 +264,7 @@ def _quoted(name: str) -> str:
 
 
 def _sentence(error: BaseException) -> str:
-    """What was raised, in one line; Spark's plan and stack are in the log."""
+    """The error that was raised, in one line; Spark's plan and stack are in the log."""
     line = next((line.strip() for line in str(error).split("\n") if line.strip()), "no message")
     return line if isinstance(error, PySparkException) else f"{type(error).__name__}: {line}"
 
