@@ -1,18 +1,18 @@
-"""Events of a change feed among those that came before: which come again, and what was not sent with them.
+"""Events of a change feed among those that came before: which come again, and which values were not sent with them.
 
 Events that arrive again are recognized by the row's key, the position in the database and the kind. An event without a
 position cannot be recognized, and is kept: events that are delivered again come in their order, so that the last state
 of a row is the same.
 
 A value that was not sent is that of the newest event before which has it, since the row was inserted. All rows of the
-log are whole, so the newest one of a key has what is known. An event for which something is unknown goes to quarantine.
+log are whole, so the newest one of a key has all that is known. An event with an unknown value goes to quarantine.
 The events of one key that came before the first whole one go there too, in however many batches they came. A delete, an
-insert and a TRUNCATE end what is known of a key, and so does an event of it that went to quarantine: its values are
-newer, and nobody has them. The quarantine table names such keys in UNKNOWN_KEY, for the batches behind.
+insert and a TRUNCATE end the known values of a key, and so does an event of it that went to quarantine: its values are
+newer, and nobody has them. The quarantine table names such keys in UNKNOWN_KEY, for later batches.
 
 Two rows may have one key within a transaction (see `rows_of_key`). The delete of one of them is an event of the row
-that is left then, `KEPT`, so that the last event of a key says which row has it. Keys are looked at closely of which a
-transaction has an insert before a delete, in this batch or in those before it.
+that is left then, `KEPT`, so that the last event of a key says which row has it. Only the events of keys of which a
+transaction has an insert before a delete, in this batch or in those before it, are followed one by one.
 
 Where events are in the order of their positions, one that arrives later may be earlier than the newest of its key, and
 a value that was filled in from another event would be wrong. So none is filled in then.
@@ -55,7 +55,7 @@ from freshline.values.change import (
 from freshline.values.spec import SourceSpec
 
 VALUE_UNKNOWN, CHANGE_ORDER = "VALUE_UNKNOWN", "CHANGE_ORDER"
-# What stands in a position before the part that is in order: the database, and of MySQL the name of its log.
+# The part of a position before the one that is in order: the database, and of MySQL the name of its log.
 _LINE = r"(?s)^(postgresql|sqlserver|(?:mysql|mariadb):.*(?=\.[0-9]{12,}/[0-9]{20}/[0-9]{10}$))"
 
 
@@ -78,7 +78,7 @@ def judge_events(
 ) -> DataFrame:
     """Judged records as events among those of the log table, `stored`.
 
-    Those that came before get the ERROR `REDELIVERED`: they are looked for in `recent`, a part of `stored`, None where
+    Those that came before get the ERROR `REDELIVERED`: they are found in `recent`, a part of `stored`, None where
     no event comes again. Values that were not sent are filled in, and where one is unknown the ERROR is
     `VALUE_UNKNOWN`. `unknown` is what `unknown_keys` gives. Where events are in the order of their positions, one whose
     position is in no order with the others gets the ERROR `CHANGE_ORDER`.
@@ -112,7 +112,7 @@ class BatchFacts:
 
 
 def find_facts(rows: DataFrame, spec: SourceSpec) -> BatchFacts:
-    """The facts of judged records, in one look."""
+    """The facts of judged records, in one pass."""
     good, told = F.col(ERROR).isNull(), F.col(TRANSACTION).isNotNull()
     place = F.when(good & told, F.col(RECORD))
     found = (
@@ -438,7 +438,7 @@ def _doubtful_keys(rows: DataFrame, stored: DataFrame, spec: SourceSpec, begun: 
     return found.distinct()
 
 
-# What is known of an event beside its place, in the order of `rows_of_key.Seen`.
+# The facts of an event beside its place, in the order of `rows_of_key.Seen`.
 _SEEN = ("op", "transaction", "image", "removed", "is_bare", "is_asked")
 
 

@@ -1,10 +1,10 @@
 """The heavy half of a connector: how its records are read into a log table.
 
-A reader is bound to one source, and is kept by the engine between refreshes, so that it may hold connections and
+A reader is bound to one source, and is kept by the engine between refreshes, so that it may keep connections and
 remember. A refresh calls it in this order: `inspect` fixes an end; `cut` takes a portion of what is there; `prepare`
 and `read` give its records; `confirm` is the last word before they are committed together with the position; `release`
-follows the commit. Killed anywhere between, the next refresh begins from the position in the newest receipt, and so the
-receipt alone decides what was read.
+follows the commit. After a kill anywhere between, the next refresh begins from the position in the newest receipt, and
+so the receipt alone decides what was read.
 
 Decoding, quarantine, deduplication, receipts and failpoints are the loop's, for every connector (`freshline.run.log`
 and its neighbours `batch` and `looked`).
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class Host(Protocol):
-    """What a reader may use of the engine that runs it."""
+    """The part of the engine that a reader may use."""
 
     @property
     def root(self) -> Path:
@@ -95,7 +95,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a source had when it was looked at; connectors add fields of their own.
+    """The state of a source when it was inspected; connectors add fields of their own.
 
     Once all of it is read, the log table has everything that the source had at `at`. `left` is how much there is to be
     read, in the connector's own measure, 0 for nothing; `is_new` says that there is a portion to commit, which may have
@@ -205,16 +205,16 @@ class Reader(Extension, ABC, Generic[L, P]):
         return str(self.spec.name)
 
     def secret(self, option: str, text: str) -> str:
-        """What an option stands for that is a reference. Keep it nowhere, and show it to nobody.
+        """The value of an option that is a reference. Keep it nowhere, and show it to nobody.
 
-        Raises SourceError with a sentence that holds no secret.
+        Raises SourceError with a sentence that has no secret.
         """
         try:
             return resolve_reference(text, self.host.root, os.environ)
         except ValueError as error:
             raise SourceError(f"option '{option}': {error}", where=self.where) from error
 
-    # -- what every connector says
+    # -- methods of every connector
 
     @abstractmethod
     def inspect(self, position: Any, asked: Asked) -> L:
@@ -231,7 +231,7 @@ class Reader(Extension, ABC, Generic[L, P]):
     def read(self, spark: SparkSession, portion: P) -> Records:
         """The records of a portion, at least each one once. The same portion gives the same records again."""
 
-    # -- what some do
+    # -- methods of some
 
     def prepare(self, spark: SparkSession, portion: P, previous: Receipt | None, cancellation: Cancellation) -> P:
         """Called before a portion is read; may find out more about it, and move what makes a position too long.

@@ -1,7 +1,7 @@
-"""Records become the rows of a log table; what cannot be a row is kept with its raw bytes.
+"""Records become the rows of a log table; a record that cannot be a row is kept with its raw bytes.
 
 A record that is not UTF-8, not of the declared types, too large, without its key or at odds with an earlier record of
-the same key is rejected, with a code that says why; the rest goes on. The same holds for every connector and format.
+the same key is rejected, with a code that says why; the rest goes on. The same applies to every connector and format.
 Nothing is written here.
 """
 
@@ -91,7 +91,7 @@ REJECTIONS: dict[str, str] = {
 }
 
 VALUE_CHANGED = "VALUE_CHANGED"
-# What is left out and counted, and not kept in quarantine.
+# Records with these codes are left out and counted, and not kept in quarantine.
 REDELIVERED = "REDELIVERED"
 DROPPED = "DROPPED"
 LEFT_OUT = (REDELIVERED, DROPPED)
@@ -138,7 +138,7 @@ def quarantine_schema(spec: SourceSpec) -> StructType:
 
 
 def again_columns(spec: SourceSpec) -> list[str]:
-    """What is known of a record before it is decoded, beside its bytes; with it the record can be decoded again."""
+    """The facts of a record before it is decoded, beside its bytes; with them the record can be decoded again."""
     return [field.name for field in _again_fields(spec)]
 
 
@@ -152,8 +152,8 @@ def _again_fields(spec: SourceSpec) -> list[StructField]:
 def statistics_columns(spec: SourceSpec) -> tuple[str, ...]:
     """The columns of a log table that Delta keeps least and greatest values of.
 
-    Batches are found by number and time, users look for times, dates and numbers. Texts and places of records arrive
-    in no order, so their bounds skip nothing; keeping them was a sixth of what an append costs.
+    Batches are found by number and time, users select by times, dates and numbers. Texts and places of records arrive
+    in no order, so their bounds skip nothing; keeping them was a sixth of the cost of an append.
     """
     ordered = (DateType, TimestampType, TimestampNTZType, NumericType)
     known = [each.stored for each in spec.metadata.values() if each.ordered]
@@ -213,7 +213,7 @@ def _with_key(rows: DataFrame, spec: SourceSpec, key: RecordKey) -> DataFrame:
     fields = record_schema(of_keys).fields
     typed = decoded.rows.withColumn(KEYED, F.struct(*[_value(field, decoded).alias(field.name) for field in fields]))
     broken = F.coalesce(decoded.error, *_lost_values(fields, decoded.written, "NOT_KEY", f"{KEYED}."))
-    # What says more than that the key is none stays.
+    # An error that says more than that the key is none stays.
     says_more = broken.startswith(VALUE_CHANGED) | (broken == "UNKNOWN_SCHEMA")
     error = F.when(says_more, broken).when(broken.isNotNull(), "NOT_KEY")
     if key.format.has_text:
@@ -246,11 +246,11 @@ def _finished(
     if spec.upserts:
         rows = rows.withColumns(_upsert_facts(spec))
     there = set(rows.columns)
-    # What was not decoded has no facts of its format.
+    # A record that was not decoded has no facts of its format.
     missing = {each.stored: F.lit(None).cast(each.type) for each in spec.facts.values()}
     rows = rows.withColumns({name: none for name, none in missing.items() if name not in there})
     checked = _checked(rows, spec).otherwise(error)
-    # What a container made of a file, or what is known of the whole file, is not in the bytes of the record.
+    # Values that a container made of a file, or facts of the whole file, are not in the bytes of the record.
     by_itself = decoded is not None and (spec.format.has_bytes or (spec.format.has_text and not decoded.needed))
     again = (_verdict(rows).isNull() if by_itself else F.lit(False)).alias(AGAIN)
     known = [FIELDS, *kept, *_known(spec)]
@@ -266,7 +266,7 @@ def _finished(
     final = broken
     marked: list[Column] = []
     if spec.constraints:
-        # What is no record, or has no key, has nothing that a constraint could be about.
+        # Bytes that are no record, or have no key, have no value that a constraint could be about.
         nothing = F.array().cast("array<string>")
         typed = typed.withColumn(VIOLATED, F.when(broken.isNull(), violated(spec.constraints)).otherwise(nothing))
         dropped = first_violated(spec.constraints, OnViolation.DROP_ROW)
@@ -275,7 +275,7 @@ def _finished(
         final = F.coalesce(broken, rejected, F.when(dropped.isNotNull(), F.lit(DROPPED)))
         marked = [F.col(VIOLATED)]
     # Spark pushes a filter on the verdict below the parser, and then parses each record again for every mention of it:
-    # five times instead of once. What differs each time it leaves in place; a number is never below zero.
+    # five times instead of once. It leaves an expression in place that differs each time. A number is never below zero.
     verdict = F.when(F.monotonically_increasing_id() >= 0, final).alias(ERROR)
     # A good record of a source without a key is never needed raw again.
     raw = F.col(VALUE) if spec.primary_key else F.when(final.isNotNull(), F.col(VALUE))
@@ -296,7 +296,7 @@ def _columns(decoded: Decoded | None, spec: SourceSpec) -> list[Column]:
 
 
 def _upsert_facts(spec: SourceSpec) -> dict[str, Column]:
-    """What is known of a record that is the newest state of a row, as of a change of one. It has no position."""
+    """The facts of a record that is the newest state of a row, as of a change of one. It has no position."""
     time = spec.connection.record_time
     return {
         OP: F.when(F.col(VALUE).isNull(), DELETE).otherwise(UPDATE),
@@ -306,7 +306,7 @@ def _upsert_facts(spec: SourceSpec) -> dict[str, Column]:
 
 
 def _checked(rows: DataFrame, spec: SourceSpec) -> Column:
-    """The code of a record that is rejected before its values are looked at; the rest is to be said."""
+    """The code of a record that is rejected before its values are read, to be completed by `otherwise`."""
     assert spec.format is not None
     checked = F.when(_verdict(rows).isNotNull(), _verdict(rows))
     if not (spec.format.has_text or spec.format.has_bytes):
@@ -367,7 +367,7 @@ def value_changed(name: str) -> str:
 
 
 def record_hash(spec: SourceSpec) -> Column:
-    """64 bits over all values of a record: tells a redelivery from another record with the same key."""
+    """64 bits over all values of a record, which distinguish a redelivery from another record with the same key."""
     return _hash_of(tuple(record_schema(spec).fields))
 
 
@@ -388,7 +388,7 @@ def before_schema(spec: SourceSpec) -> StructType:
 
 @kept
 def _hash_of(fields: tuple[StructField, ...], within: str = "") -> Column:
-    # The hash passes over NULLs, so a value would look the same in another column: NULLs are hashed as such.
+    # The hash passes over NULLs, so a value would give the same bits in another column: NULLs are hashed as such.
     parts = [part for field in fields for part in _hashable(field, within)]
     return F.xxhash64(*parts)
 

@@ -9,7 +9,7 @@ from freshline.values.options import Option, Reference
 
 
 class TlsFiles(Protocol):
-    """What a declaration says of TLS: names of files, None for what the address says."""
+    """The files of TLS that a declaration names, None where the address decides."""
 
     @property
     def tls_ca(self) -> str | None: ...

@@ -1,1 +1,1 @@
-"""What connectors of databases share: connections, values, rows in bounded memory, and net changes."""
+"""The code that connectors of databases share: connections, values, rows in bounded memory, and net changes."""

@@ -42,7 +42,7 @@ def value_reader(declared: str, found: MysqlType) -> Read | None:
     """The function that reads a text of a database's type as a value of a declared one, None where none fits.
 
     `declared` is in Spark's spelling. The function takes a text as bytes, and raises Changed for a value that the
-    declared type cannot hold.
+    declared type cannot have.
 
     >>> value_reader("BIGINT", MysqlType("bit", "bit(8)"))(bytes([2]))
     2

@@ -1,4 +1,4 @@
-"""What a new reading of a table says, net of the rows that a log of its changes has already.
+"""The changes of a new reading of a table, net of the rows that a log of its changes has already.
 
 The log has one row for each event, so the stored row of a key is that of its last event, unless that is a delete.
 """
@@ -89,5 +89,5 @@ def _same_key(spec: SourceSpec) -> Column:
 
 
 def _comparable(value: Column, kind: str) -> Column:
-    """A value by which all that differ are told apart: to Spark 0.0 and -0.0 are the same number."""
+    """A value that distinguishes all that differ: to Spark 0.0 and -0.0 are the same number."""
     return value.cast("string") if "DOUBLE" in kind or "FLOAT" in kind else value

@@ -70,7 +70,7 @@ def value_reader(declared: str, found: DatabaseType) -> Read | None:
     """The function that reads a text of a database's type as a value of a declared one, None where none fits.
 
     `declared` is in Spark's spelling. The function takes a text as bytes, and raises Changed for a value that the
-    declared type cannot hold.
+    declared type cannot have.
 
     >>> value_reader("DECIMAL(10,2)", DatabaseType("numeric"))(b"12.5")
     Decimal('12.50')

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 MOST_ROWS, MOST_BYTES = 20_000, 16 * 1024 * 1024
 # A file has so many rows, so that Spark's tasks have work of one size.
 _FILE_ROWS = 200_000
-# What a row takes beside its values.
+# The bytes that a row takes beside its values.
 _ROW_BYTES = 200
 
 T = TypeVar("T")

@@ -32,11 +32,11 @@ _ARROW: dict[str, Any] = {
 
 
 class Changed(Exception):
-    """A value that the declared type cannot hold as it is."""
+    """A value that the declared type cannot have as it is."""
 
 
 def arrow_type(declared: str) -> Any:
-    """The type of Arrow that holds the values of a declared one. Raises KeyError for one that no reader makes."""
+    """The type of Arrow for the values of a declared one. Raises KeyError for one that no reader makes."""
     array, decimal = ARRAY.fullmatch(declared), DECIMAL.fullmatch(declared)
     if array is not None:
         return pa.list_(arrow_type(array[1]))

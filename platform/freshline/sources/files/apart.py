@@ -59,7 +59,7 @@ def inspect_apart(
 def _inspect(
     root: Path, marks: Sequence[FileMark], container: Container, reading: Reading, check: Callable[[], None]
 ) -> tuple[list[Inspected], signal.Signals | None]:
-    """What one process found of the first files, and the signal that ended it."""
+    """The first files as one process found them, and the signal that ended it."""
     check()
     with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as told:
         pickle.dump((root, tuple(marks), container, reading), asked)
@@ -101,7 +101,7 @@ def _answers(process: subprocess.Popen[bytes], marks: Sequence[FileMark], check:
             *lines, begun = (begun + more).split(b"\n")
             found += [_from_json(line, marks[len(found) + place]) for place, line in enumerate(lines)]
     if len(found) < len(marks):
-        # It has ended its answers, and so itself: by which signal is told.
+        # It has ended its answers, and so itself. Its return code has the signal.
         process.wait()
     return found
 

@@ -34,7 +34,7 @@ from freshline.sources.files.lines import (
 from freshline.sources.files.position import FileMark
 from freshline.sources.formats.container import Container, NoContainer
 
-# What a reader of a format raises for bytes that are none of it.
+# The errors that a reader of a format raises for bytes that are none of it.
 BROKEN: tuple[type[Exception], ...] = (*DAMAGED, lzma.LZMAError, ValueError, OverflowError)
 MISREAD: tuple[type[Exception], ...] = (NoContainer, *BROKEN)
 
@@ -78,7 +78,7 @@ def _inspect(
 
 
 class _Watched:
-    """A file that remembers why it could not be read: not every reader of a format says what it was told."""
+    """A file that remembers why it could not be read: not every reader of a format passes that error on."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

@@ -21,7 +21,7 @@ from freshline.sources.files.position import FileMark
 
 @dataclass(frozen=True)
 class Listing:
-    """What a directory held when it was listed.
+    """The files of a directory when it was listed.
 
     `started` is the time before the first entry was read: everything that was complete then is in `complete`.
     `unsettled` are files that may still be written. Both are in the order of modification time, then path.
@@ -88,7 +88,7 @@ def _files(root: Path, follow_links: bool, passed_over: list[tuple[str, str]]) -
                 for entry in entries:
                     yield from _file(root, folder, entry, follow_links, pending, passed_over)
         except FileNotFoundError:
-            # Moved away between the listing and the look at it: nothing in it was complete.
+            # Moved away between the listing and this check: nothing in it was complete.
             continue
         except OSError as error:
             passed_over.append((_relative(root, folder.path), f"the folder cannot be listed: {error.strerror}"))
@@ -123,7 +123,7 @@ def _file(
     try:
         status = entry.stat(follow_symlinks=follow_links)
     except FileNotFoundError:
-        # Moved away between the listing and the look at it, or a link to nothing: it is not complete.
+        # Moved away between the listing and this check, or a link to nothing: it is not complete.
         return
     except OSError as error:
         passed_over.append((relative, f"it cannot be inspected: {error.strerror}"))

@@ -4,8 +4,8 @@ Spark gets the lines as data and never a file's name: it takes names with some c
 twice for them. A line longer than `max-record-bytes` is cut before it is in memory, packed files are unpacked block by
 block, and a file that cannot be read is known before a row of it is.
 
-Files are read twice: `inspect_files` counts what is there, `read_pieces` reads it, here or in Spark's Python workers.
-What was read is compared with the counts before it is committed. Nothing here needs Spark.
+Files are read twice: `inspect_files` counts their lines, `read_pieces` reads them, here or in Spark's Python workers.
+The lines that were read are compared with the counts before they are committed. Nothing here needs Spark.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ VERDICT = "_freshline_verdict"
 LINES_DDL = f"{VALUE} BINARY, {NUMBER} INT, {PLACE} BIGINT, {VERDICT} STRING"
 LINES_SCHEMA = pa.schema([(VALUE, pa.binary()), (NUMBER, pa.int32()), (PLACE, pa.int64()), (VERDICT, pa.string())])
 
-# What is read at once.
+# The bytes that are read at once.
 BLOCK_BYTES = 4 << 20
-# What is kept of a record that is too large.
+# The bytes that are kept of a record that is too large.
 CUT_BYTES = 64 << 10
 # A large file is read in pieces of about this size, in as many tasks.
 PIECE_BYTES = 32 << 20
@@ -209,7 +209,7 @@ def inspect_files(
 
 
 def not_unpacked(mark: FileMark) -> Inspected | None:
-    """What is found of a file whose name says that it is packed in a way that is not unpacked; None for any other."""
+    """The finding for a file whose name says that it is packed in a way that is not unpacked; None for any other."""
     ending = ending_of(mark.path, NOT_UNPACKED)
     if ending is None or not mark.size:
         return None
@@ -218,7 +218,7 @@ def not_unpacked(mark: FileMark) -> Inspected | None:
 
 
 def changed_or_empty(file: BinaryIO, mark: FileMark) -> Inspected | None:
-    """What is found of an open file that is not the one that was listed, or has no byte; None for any other."""
+    """The finding for an open file that is not the one that was listed, or has no byte; None for any other."""
     status = os.fstat(file.fileno())
     if (status.st_size, status.st_mtime_ns) != (mark.size, mark.modified_ns):
         return Inspected(mark, changed=True)
@@ -258,7 +258,7 @@ def _inspect(path: bytes, mark: FileMark, reading: Reading, check: Callable[[], 
 
 
 def unread(mark: FileMark, path: bytes, error: Exception) -> Inspected:
-    """What an error says about a file that was looked at: it is gone, or cannot be read.
+    """The finding for a file whose inspection raised an error: it is gone, or cannot be read.
 
     Raises PassingError for one that says nothing about the file.
     """
@@ -503,7 +503,7 @@ def _is_below(path: bytes, root: bytes) -> bool:
 def _open_below(root: bytes, parts: Sequence[bytes], flags: int) -> int:
     """Open a file step by step: a folder that was replaced by a link since it was listed is none of the landing folder.
 
-    The system looks at the last step only when it is told not to follow links.
+    With the flag that forbids links, the system checks the last step only.
     """
     folder = os.open(root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     try:

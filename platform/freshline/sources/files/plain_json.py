@@ -88,7 +88,7 @@ def _open_files(spark: SparkSession) -> DataFrameReader:
     return (
         spark.read.option("lineSep", "\n")
         .option("__globPaths__", "false")
-        # Hadoop's own way looks for a checksum file beside each file, and fails at a name with a colon in it.
+        # Hadoop's own way opens a checksum file beside each file, and fails at a name with a colon in it.
         .option("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
         .option("fs.file.impl.disable.cache", "true")
     )
@@ -121,7 +121,7 @@ def read_plain(spark: SparkSession, spec: SourceSpec, root: Path, files: Sequenc
 
 
 def parse_plain(spark: SparkSession, spec: SourceSpec, root: Path, files: Sequence[Inspected]) -> DataFrame:
-    """What Spark's reader makes of lines: FILE, RECORD, the declared columns, and DOUBT where it may be mistaken."""
+    """Lines as Spark's reader reads them: FILE, RECORD, the declared columns, and DOUBT where it may be mistaken."""
     declared = record_schema(spec).fields
     written = Record()
     fields = [StructField(field.name, read_as(field.dataType, written)) for field in declared]

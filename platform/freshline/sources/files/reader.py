@@ -81,7 +81,7 @@ CHANGED = "the file changed while it was read."
 
 @dataclass(frozen=True)
 class FilesInspection(Inspection):
-    """What is unread, in batches."""
+    """The unread files, in batches."""
 
     batches: tuple[tuple[FileMark, ...], ...] = ()
 
@@ -98,7 +98,7 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
     """Reads the complete files of a landing folder that were not read yet."""
 
     reason: ClassVar[str] = "NEW_FILES"
-    # A batch is large, and the files of one look are one delivery.
+    # A batch is large, and the files of one inspection are one delivery.
     pauses: ClassVar[bool] = False
     has_tail: ClassVar[bool] = True
 
@@ -341,9 +341,9 @@ def check_read(counts: Mapping[str, int], found: Mapping[str, int], root: Path, 
 def split_files(
     end: Sequence[FileMark], read: Mapping[str, FileMark], intact: frozenset[str], *, prefer_files: bool
 ) -> tuple[tuple[str, ...], tuple[FileMark, ...]]:
-    """Where the records of files are now: the paths of those to be taken from the log, and those to be opened.
+    """The places of the records of files: the paths of those to be taken from the log, and those to be opened.
 
-    `intact` are the paths that still hold what they held. With `prefer_files` all are opened while all are intact.
+    `intact` are the paths of unchanged files. With `prefer_files` all are opened while all are intact.
     """
     if prefer_files and all(mark.path in intact for mark in end):
         return (), tuple(end)
@@ -392,7 +392,7 @@ def _without_lines(spark: SparkSession, files: Sequence[Inspected]) -> Group:
 
 def _lines(spark: SparkSession, root: Path, files: Sequence[Inspected], reading: Reading) -> DataFrame:
     """The records of files with their places: columns VALUE, FILE, RECORD, LINE, VERDICT."""
-    # What tasks are sent holds the code itself: the machines of a cluster need pyarrow, and not freshline.
+    # Tasks are sent with the code itself: the machines of a cluster need pyarrow, and not freshline.
     cloudpickle.register_pickle_by_value(lines_module)  # type: ignore[no-untyped-call]
     pieces = pieces_of(root, files, range(len(files)))
     weights = [
@@ -426,7 +426,7 @@ def _contained(
 
 
 def _misread(error: Exception) -> FilesMisreadError | None:
-    """What an error of reading files says of one that is not what it was; None of any other."""
+    """The error for a file that changed while files were read; None for any other error."""
     found = re.search(rf"{ENDED} \((.*)\) of (.*)", str(error))
     return None if found is None else FilesMisreadError(f"the file could not be read once more ({found[1]}).", found[2])
 
@@ -446,7 +446,7 @@ def _in_batches(
     schema: pa.Schema,
     of: Any,
 ) -> DataFrame:
-    """What `read` makes of files, here where they are small, else in tasks; `of` is the schema as Spark has it."""
+    """The rows that `read` makes of files, here for small ones, else in tasks; `of` is the schema as Spark has it."""
     if sum(file.size for file in files) <= SMALL_BYTES:
         pieces = [piece for task in tasks_for(1) for piece in task]
         try:
@@ -487,9 +487,9 @@ def _in_tasks(
 
 
 def _header(kind: Format | None, first: bytes | None, declared: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The column names in the first line, None where they do not hold each declared column once.
+    """The column names in the first line, None where they do not have each declared column once.
 
-    Others may be blank, or there several times, as programs for tables of figures write them.
+    Others may be blank, or occur several times, as programs for tables of figures write them.
     """
     if kind is None or first is None:
         return None

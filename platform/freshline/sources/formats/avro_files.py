@@ -37,7 +37,7 @@ _MOST_HEADER_BYTES = 16 << 20
 # Records without bytes may be any number in a block of none.
 _MOST_EMPTY = 1 << 20
 _SYNC_BYTES = 16
-# What is decoded before it becomes columns.
+# The records, and their bytes, that are decoded before they become columns.
 _MOST_ROWS, _ROWS_BYTES = 4_096, 4 << 20
 
 
@@ -258,5 +258,5 @@ def _check_resolution(block: _Block, written: Record, asked: Record) -> None:
         reason = str(error).partition("\n")[0][:300]
         raise NoContainer("UNREADABLE", f"its schema cannot be resolved to avro.schema: {reason}") from error
     except NO_RECORD:
-        # The block is looked at again when it is read.
+        # The block is checked again when it is read.
         return

@@ -203,7 +203,7 @@ def sql_type(schema: Schema, record: Record, known: dict[str, str] | None = None
         return sql_type(branches[0], record, known) if len(branches) == 1 else ""
     if kind in ("record", "error"):
         if schema["name"] not in known:
-            # What is within itself has no type that ends.
+            # A record within itself has no type that ends.
             known[schema["name"]] = ""
             inner = [(field["name"], sql_type(field["type"], record, known)) for field in schema["fields"]]
             fields = ", ".join(f"`{name}`: {found}" for name, found in inner)

@@ -50,7 +50,7 @@ class FramedReading:
 
 @dataclass(frozen=True)
 class Framed:
-    """What records are: their values, codes of quarantine, and the ids of their schemas, NULL where there is none."""
+    """Decoded records: their values, codes of quarantine, and the ids of their schemas, NULL where there is none."""
 
     parsed: pa.Array
     codes: pa.Array
@@ -146,7 +146,7 @@ class FramedAvro:
 
 
 class _Schema:
-    """What the records of one schema are read with."""
+    """The decoder and the columns for records of one schema."""
 
     def __init__(self, written: Record, asked: Record | None, wanted: Wanted) -> None:
         self.columns = Columns(asked or written, wanted)

@@ -1,8 +1,7 @@
 """Decoded records of Avro become columns with the values of the declared types, of files and of topics alike.
 
-What decodes them leaves logical types as they are (see `avro_schema`), and they get their meaning here, column by
-column. This module uses nothing of freshline but `avro_schema` and `fit`, because the machines of a cluster may not
-have it.
+The decoder leaves logical types as they are (see `avro_schema`), and they get their meaning here, column by column.
+This module uses nothing of freshline but `avro_schema` and `fit`, because the machines of a cluster may not have it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from freshline.sources.formats.avro_schema import Record, Schema, is_recursive, 
 from freshline.sources.formats.fit import CUT_BYTES, DIGITS, Mask, Wanted, fit, fitted
 
 NOT_AVRO = "NOT_AVRO"
-# What decoding raises for bytes that are no record of the schema.
+# The errors that decoding raises for bytes that are no record of the schema.
 NO_RECORD = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, RecursionError)
 _LAST = 2**31 - 1
 _TOO_GREAT = Decimal(10**76 - 1)
@@ -57,7 +56,7 @@ _PYTHON = {
 
 
 def decoder_of(written: Record) -> Callable[..., Any]:
-    """What decodes records. Those within each other may be so to any depth, which only the slower one takes."""
+    """The decoder of records. Those within each other may be so to any depth, which only the slower one takes."""
     slower: Callable[..., Any] = _read_py.schemaless_reader
     return slower if is_recursive(written.full, written) else schemaless_reader
 
@@ -86,7 +85,7 @@ class Columns:
         self._fields = [find_field(record.fields, name) for name in wanted.schema.names]
 
     def batches(self, rows: Sequence[dict[str, Any]], first: int) -> Iterator[pa.RecordBatch]:
-        """The rows in batches. One with a value that no type of Arrow's holds, such as 2^70, is no Avro."""
+        """The rows in batches. One with a value that no type of Arrow can have, such as 2^70, is no Avro."""
         if not rows:
             return
         try:
@@ -137,7 +136,7 @@ class _Builder:
     def build(self, values: list[Any], owners: list[int], schema: Schema, kind: pa.DataType) -> pa.Array:
         """The values of a type for a declared one; `owners` are the numbers of the records that they are of.
 
-        What the declared type has no use for is not built. Such values are there and of a type that fits nothing.
+        Values that the declared type has no use for are not built. They are there and of a type that fits nothing.
         """
         schema = resolve(schema, self._record)
         of = kind_of(schema)
@@ -214,7 +213,7 @@ def _by_python(branches: Sequence[Schema]) -> dict[type, list[Schema]]:
 
 
 def _widest(branches: Sequence[Schema]) -> Schema | None:
-    """One type for values of several that look alike once they are decoded; None where they cannot be told apart."""
+    """One type for values of several that are alike once decoded; None where no one type fits all of them."""
     kinds = {kind_of(branch) for branch in branches}
     if any(isinstance(branch, dict) and "logicalType" in branch for branch in branches):
         return None

@@ -31,9 +31,9 @@ class NoContainer(Exception):
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file has: its records, the bytes that they weigh, and the places between its parts.
+    """The contents of a file: the number and bytes of its records, and the places between its parts.
 
-    A place is a number of the container's own (an offset in the file, or a number of a group of rows), and stands with
+    A place is a number of the container's own (an offset in the file, or a number of a group of rows), and comes with
     the records, or lines, before it. `first` is the first record where it names the columns. `fields` are the columns
     that the file itself has, each with its type in SQL, empty for a type that no column is declared with.
     """
@@ -64,7 +64,7 @@ class Container(ABC):
 
     @property
     def modules(self) -> tuple[ModuleType, ...]:
-        """The modules that are sent along, this one apart."""
+        """The modules that are sent along, without this one."""
         return ()
 
     def behind_header(self) -> Self:
@@ -75,7 +75,7 @@ class Container(ABC):
     def inspect(self, file: BinaryIO, size: int, check: Callable[[], None]) -> Contents:
         """Read a file to its end; `check` is called now and then, and stops it by what it raises.
 
-        Raises NoContainer, and the errors of reading bytes. What it passes `read` reads to its end too.
+        Raises NoContainer, and the errors of reading bytes. A file that it passes `read` reads to its end too.
         """
 
     @abstractmethod

@@ -72,7 +72,7 @@ class Csv(Format):
 
     @property
     def dialect(self) -> Dialect:
-        """How fields are told apart."""
+        """The separator and the escape of fields."""
         return Dialect(self.separator, self.escape)
 
     @property

@@ -1,4 +1,4 @@
-r"""How the fields of a record of CSV are told apart, as patterns that Python and Java read alike.
+r"""The fields of a record of CSV, by patterns that Python and Java read alike.
 
 A field is a text between separators, or a text in quotes (RFC 4180): a quote in it stands twice, or has the escape
 before it, which then stands twice itself. A text that begins with a quote is nothing else: what stands behind the

@@ -102,7 +102,7 @@ class QuotedRecords(Container):
     def _patterns(self) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
         """A record that ends with its line, and one that may end with the file.
 
-        What stands behind a closing quote has no meaning, and ends no record.
+        Text behind a closing quote has no meaning, and ends no record.
         """
         sign, quoted = re.escape(self.separator), Dialect(self.separator, self.escape).quoted
         field = rf'(?:{quoted}[^{sign}\n]*+|(?!")[^{sign}\n]*+)'
@@ -158,9 +158,9 @@ class QuotedRecords(Container):
 
 
 class _Ending:
-    """Looks for the end of a record that is too large, without keeping it.
+    """Finds the end of a record that is too large, without keeping it.
 
-    `rest` is what stands behind it, None until it ends. `length` are its bytes and `lines` its line breaks so far.
+    `rest` are the bytes behind it, None until it ends. `length` are its bytes and `lines` its line breaks so far.
     """
 
     def __init__(self, data: bytes, separator: str, escape: str | None) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from freshline.values.spec import SourceSpec
 
-# What Debezium writes in the place of a value that the database did not send.
+# Debezium writes this in the place of a value that the database did not send.
 UNAVAILABLE = "__debezium_unavailable_value"
 TIME_UNIT_OPTION = Option(
     "change.time-unit",

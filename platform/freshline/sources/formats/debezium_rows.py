@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from freshline.sources.formats.debezium_avro import DebeziumAvro
 
 
-# What is known of a change beside its values.
+# The facts of a change beside its values.
 _FACTS = (
     StructField(OP, StringType()),
     StructField(POSITION, StringType()),

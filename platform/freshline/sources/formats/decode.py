@@ -1,7 +1,7 @@
 """From the text of records to values, for the formats that come with freshline; loads Spark.
 
-Each record is parsed once, to types that hold what was written (`exact.py`), so that it is known whether the declared
-types hold it too.
+Each record is parsed once, to types that take every written value (`exact.py`), so that it is known whether the
+declared types can have it too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FRAMED = "_freshline_framed"
 CORRUPT = "_freshline_corrupt"
 FIELDS = "_freshline_fields"
 BYTE_ORDER_MARK = "\ufeff"
-# What Spark's JSON takes beyond JSON.
+# Spark's JSON takes these beyond JSON, unless they are off.
 STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
 

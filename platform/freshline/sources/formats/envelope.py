@@ -2,7 +2,7 @@
 
 The declared type of a column decides how its value is read. A decimal may come as base64, as `{scale, value}`, as a
 number or as a text, a time in three units or as ISO text, and each gives the same value. A value that the declared type
-cannot hold is never stored as another one. This module uses nothing of freshline, because the machines of a cluster may
+cannot have is never stored as another one. This module uses nothing of freshline, because the machines of a cluster may
 not have it.
 """
 
@@ -68,19 +68,19 @@ _TIME = re.compile(
 )
 _WHOLE = re.compile(r"-?[0-9]{1,40}")
 _DECIMAL = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]{1,4}))?")
-# Greater scales cannot be of a number that a DECIMAL holds, and would keep a core busy.
+# Greater scales cannot be of a number that a DECIMAL can have, and would keep a core busy.
 _GREATEST_SCALE = 10_000
 _NO_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _INTEGER_BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _ESCAPED_HALF = re.compile(r"\\u[dD]")
 _BYTE_ORDER_MARK = "\ufeff"
 
-# What a source says beside the position of an event; the same event may come again with another of these.
+# Facts of a source beside the position of an event; the same event may come again with another of these.
 _NO_POSITION = frozenset(
     ("version", "connector", "name", "snapshot", "ts_ms", "ts_us", "ts_ns", "db", "schema", "table", "collection")
 ) | {"sequence", "query", "thread"}
 
-# The member by which a flattened event is recognized, and what of a source stands there without `source`.
+# The member by which a flattened event is recognized, and the facts of a source that it has without `source`.
 _DELETED = "__deleted"
 _OF_SOURCE = frozenset(("connector", "lsn", "txId", "file", "pos", "row", "gtid"))
 _OF_SOURCE |= {"commit_lsn", "change_lsn", "event_serial_no"}
@@ -106,7 +106,7 @@ class Rejected(Exception):
 
 
 class _Changed(Exception):
-    """A value that the declared type cannot hold."""
+    """A value that the declared type cannot have."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class EnvelopeReader:
             return None
 
     def known_by(self, named: MessageKey | None) -> Event | None:
-        """What is known of a record that cannot be read: the row that its key names."""
+        """The event of a record that cannot be read: the row that its key names, None without a key."""
         if named is None:
             return None
         return Event(self._key(_Found("", {}, None, {}, {}, {}), named), None)
@@ -367,7 +367,7 @@ def _fields(schema: Schema) -> dict[str, Schema]:
 
 @dataclass(frozen=True)
 class _Found:
-    """What a record says: the image to store, that before an update, and facts of the source and of the connector."""
+    """The parts of a record: the image to store, that before an update, facts of the source and of the connector."""
 
     op: str
     image: Mapping[str, Any]
@@ -467,9 +467,9 @@ def _transaction(source: Mapping[str, Any], payload: Mapping[str, Any]) -> str |
 
 
 def _reader_of(kind: DataType, reading: Reading) -> Read:
-    """How values of a type are read: a function of the value, which is not NULL, and its schema, which may be empty.
+    """The reader of values of a type: a function of the value, which is not NULL, and its schema, which may be empty.
 
-    It raises Rejected for a value that is none of the type, and _Changed for one that the type cannot hold.
+    It raises Rejected for a value that is none of the type, and _Changed for one that the type cannot have.
     """
     match kind:
         case StringType():

@@ -22,7 +22,7 @@ from freshline.sources.formats.avro_values import NO_RECORD, NOT_AVRO, decoder_o
 from freshline.sources.formats.envelope import EnvelopeReader, Event, MessageKey, Number, Rejected, message_key
 from freshline.sources.formats.framing import FRAME_BYTES, schema_id_of
 
-# What a logical type is called by Kafka Connect and Debezium, where the schema does not name it itself.
+# The names of logical types at Kafka Connect and Debezium, where the schema does not name them itself.
 _NAMES = {
     "decimal": "org.apache.kafka.connect.data.Decimal",
     "timestamp-millis": "org.apache.kafka.connect.data.Timestamp",
@@ -107,7 +107,7 @@ def _read_schema(schema: FramedSchema | None) -> _Schema | None:
 
 
 def _converter(schema: Any, record: Record, within: frozenset[str]) -> tuple[Convert, dict[str, Any]]:
-    """What makes a value of JSON of one of Avro, which is not NULL, and its schema as Kafka Connect has it.
+    """The function from a value of Avro, which is not NULL, to one of JSON, and the schema as Kafka Connect has it.
 
     Raises NoSchema for a record within itself, which no table of a database has.
     """
@@ -167,7 +167,7 @@ def _record(
 
 
 def _union(branches: Any, record: Record, within: frozenset[str]) -> tuple[Convert, dict[str, Any]]:
-    """One type and NULL. Values of several types are told apart by nothing that a row of a database has."""
+    """As `_converter`, for one type and NULL. Rows of databases have nothing that distinguishes several types."""
     found = [each for each in branches if kind_of(resolve(each, record)) != "null"]
     if len(found) != 1:
         return lambda value: value, {}

@@ -1,11 +1,11 @@
 """A value is stored as it arrived, or not at all.
 
-Spark's readers round `1.005` to two digits, make infinity of `1e400`, take `12:30` for a time of today and forget what
-stands behind a date. So a column whose type cannot hold every value that a record may have is parsed as text (or as a
-wider type), and becomes its type here: `read_as` says what to parse, `stored` makes the value, NULL where it would be
-another one, and `is_lost` is true there.
+Spark's readers round `1.005` to two digits, make infinity of `1e400`, take `12:30` for a time of today and forget the
+text behind a date. So a column whose type does not fit every value that a record may have is parsed as text (or as a
+wider type), and becomes its type here: `read_as` gives the parsed type, `stored` makes the value, NULL where it would
+be another one, and `is_lost` is true there.
 
-A DOUBLE or a FLOAT is meant to be the nearest to a decimal number, so only what has no nearest one is lost. A number
+A DOUBLE or a FLOAT is meant to be the nearest to a decimal number, so only a number without one is lost. A number
 in a STRING column is its text.
 """
 
@@ -55,14 +55,14 @@ _CSV_FLAG = r"^(?i:true|false)\z"
 _CSV_DATE, _CSV_TIME, _CSV_LOCAL = (text.replace("{1,2}", "{2}") for text in (DATE_TEXT, TIME_TEXT, LOCAL_TIME_TEXT))
 _CSV_NO_NUMBER = r"^(?:NaN|[+-]?Inf|[+-]?Infinity)\z"
 # Spark's parser of a text of JSON hands on a number with a point or an exponent, where a STRING is asked for, by way of
-# a DOUBLE. That is the same number up to 15 digits and within a DOUBLE's range. Others are looked for where a value of
+# a DOUBLE. That is the same number up to 15 digits and within a DOUBLE's range. Others are searched where a value of
 # JSON begins, so that few texts have any.
 _LONG_NUMBER = (
     r"[:,\[][ \t\r\n]*+(-?(?=[0-9]++[.eE])(?:[0-9.]{17}|[0-9.]{16}(?=[eE])|[0-9.]++[eE][+-]?[0-9]{3})[0-9.eE+-]*+)"
 )
 # So it writes a number beyond the range.
 _INFINITIES = ('"Infinity"', '"-Infinity"')
-# What a backslash of JSON may begin, but for half of a character that has two escapes.
+# All that a backslash of JSON may begin, but for half of a character that has two escapes.
 _ESCAPE = r"\\(?:[^u]|u(?![dD][89a-fA-F])|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
 _ESCAPED_QUOTE = r'\\["\\]'
 _TEXT = '"[^"]*+"'
@@ -174,15 +174,15 @@ def is_in_doubt(value: Column, kind: DataType) -> Column | None:
 
 
 def is_whole(body: Column) -> Column:
-    """Whether a text whose first value Spark could parse as an object has nothing behind it, blanks apart."""
+    """Whether a text whose first value Spark could parse as an object has nothing but blanks behind it."""
     is_trimmed = _is_in_braces(body)
     # Trimming is dear, and hardly any record has something to trim.
     text = F.when(is_trimmed, body).otherwise(F.btrim(body, F.lit(_BLANKS)))
     ends = is_trimmed | _is_in_braces(text)
     # Splitting is the cheapest of Spark's ways to count a character.
     flat = F.size(F.split(text, "}", -1)) == 2
-    # Braces outside of texts. What is escaped goes first, so that each quote that is left begins or ends a text; the
-    # first value is whole, so they pair up as far as it goes.
+    # Braces outside of texts. Escaped characters go first, so that each quote that is left begins or ends a text. The
+    # first value is whole, so braces pair up as far as it goes.
     bare = F.regexp_replace(F.regexp_replace(text, F.lit(_ESCAPED_QUOTE), F.lit("")), F.lit(_TEXT), F.lit(""))
     braces = F.regexp_replace(bare, F.lit("[^{}]++"), F.lit(""))
     within = F.split(F.substr(braces, F.lit(2), F.length(braces) - 2), "")
@@ -201,13 +201,13 @@ def _is_in_braces(text: Column) -> Column:
 
 
 def has_half_character(text: Column) -> Column:
-    """Whether JSON text has an escape of half a character, such as `\\ud800` alone, which no UTF-8 can hold."""
+    """Whether JSON text has an escape of half a character, such as `\\ud800` alone, which no UTF-8 can have."""
     left = F.regexp_replace(text, F.lit(_ESCAPE), F.lit(""))
     return F.when(F.contains(text, F.lit("\\")), F.contains(left, F.lit("\\"))).otherwise(F.lit(False))
 
 
 def _stored_single(value: Column, kind: DataType, record: Record, name: str | None) -> Column:
-    """`stored` for what has no values within."""
+    """As `stored`, for a type without values within."""
     match kind:
         case DateType() | TimestampType() | TimestampNTZType():
             return _time(value, kind, record)
@@ -257,7 +257,7 @@ def _time(value: Column, kind: DataType, record: Record) -> Column:
     # A time zone may carry a time into a year that Python does not have, from the first and the last it has.
     time = F.when(value.rlike(form), value.try_cast(kind))
     first, last = (F.lit(text).cast(kind) for text in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"))
-    # Of all other years the text is looked at and read once.
+    # The text of any other year is checked and read once.
     usual = (value >= "0002") & (value < "9999") & value.rlike(form)
     return F.when(usual, value.try_cast(kind)).when(time.between(first, last), time)
 
@@ -298,7 +298,7 @@ def _written(text: Column, raw: Column, name: str | None) -> Column:
     """The text of a STRING as the record has it, where a number was shortened; NULL where that is not known."""
     nested = F.startswith(text, F.lit("[")) | F.startswith(text, F.lit("{"))
     numeric = (text < ":") & text.rlike("[.eEIN]")
-    # What the parser makes of the record's long numbers: no other text was shortened.
+    # The record's long numbers as the parser writes them: no other text was shortened.
     long = F.transform(
         F.regexp_extract_all(raw, F.lit(_LONG_NUMBER), F.lit(1)), lambda found: found.try_cast("double").cast("string")
     )

@@ -45,7 +45,7 @@ class Wanted:
 
     @property
     def rows(self) -> pa.Schema:
-        """What `fitted` yields: good records have PARSED, others VALUE and VERDICT."""
+        """The schema of the batches of `fitted`: good records have PARSED, others VALUE and VERDICT."""
         return pa.schema(
             [
                 (VALUE, pa.binary()),
@@ -88,7 +88,7 @@ def fitted(
 def _fitted_part(
     columns: Sequence[pa.Array], sizes: Counts, first: int, wanted: Wanted, known: Sequence[Mask | None]
 ) -> Iterator[pa.RecordBatch]:
-    # Few records are rejected, and the others are not looked at one by one.
+    # Few records are rejected, and the others are not checked one by one.
     verdicts = dict.fromkeys(np.flatnonzero(sizes > wanted.most_bytes).tolist(), TOO_LARGE)
     small = columns
     if verdicts:

@@ -43,9 +43,9 @@ BROKEN = "_freshline_broken"
 _MADE = "_freshline_made"
 # One batch names so many schemas at most. A topic that has more is none of a registry's.
 MOST_SCHEMAS = 10_000
-# What is decoded before it becomes columns.
+# The records, and their bytes, that are decoded before they become columns.
 _MOST_ROWS, _ROWS_BYTES = 4_096, 4 << 20
-# What tasks are sent holds the code itself: the machines of a cluster need pyarrow and fastavro, and not freshline.
+# Tasks are sent with the code itself: the machines of a cluster need pyarrow and fastavro, and not freshline.
 AVRO_MODULES: tuple[ModuleType, ...] = (fit, framing, avro_schema, avro_values, avro_topics)
 
 Schemas = Mapping[int, RegisteredSchema]

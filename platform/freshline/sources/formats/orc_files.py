@@ -18,7 +18,7 @@ from freshline.sources.formats.fit import Wanted, fitted, sql_type
 
 MARK = b"ORC"
 NOT_ORC = "NOT_ORC"
-# What is read at once, so that a stripe is never unpacked as a whole.
+# The rows that are read at once, so that a stripe is never unpacked as a whole.
 _ROWS = 1_024
 
 

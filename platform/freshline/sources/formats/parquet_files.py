@@ -19,7 +19,7 @@ from freshline.sources.formats.parquet_pages import Chunk, page_sizes, read_chun
 
 MARK = b"PAR1"
 NOT_PARQUET = "NOT_PARQUET"
-# What is read at once: rows, and what they weigh on average.
+# The rows that are read at once, and the bytes that they weigh on average.
 _MOST_ROWS = 8_192
 _ROWS_BYTES = 16 << 20
 # A page is in memory as a whole; usual ones have a megabyte.

@@ -260,7 +260,7 @@ def _varint(record: bytes, place: int) -> tuple[int, int] | None:
 
 
 class _Message:
-    """What the records of one message are read with."""
+    """The decoder and the columns for records of one message."""
 
     def __init__(self, descriptor: Descriptor, wanted: Wanted) -> None:
         self.parse: Callable[[bytes], Any] = message_factory.GetMessageClass(descriptor).FromString
@@ -294,9 +294,9 @@ class _Message:
 
 
 class _Builder:
-    """Values of one column as Arrow has them; `lost` are the records with a value that nothing of Arrow's is.
+    """Values of one column as Arrow has them; `lost` are the records with a value that Arrow cannot have.
 
-    What the declared type has no use for is not built. Such values are there and of a type that fits nothing.
+    Values that the declared type has no use for are not built. They are there and of a type that fits nothing.
     """
 
     def __init__(self, count: int) -> None:

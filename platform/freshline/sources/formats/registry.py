@@ -12,7 +12,7 @@ from freshline.values.options import Carrier, Kind, Option, Options, Reference
 from freshline.values.secret import resolve_reference
 
 SCHEMA_ID = "_freshline_schema_id"
-# What is known of a record that names its schema.
+# The metadata of a record that names its schema.
 SCHEMA_METADATA: Mapping[str, Metadata] = {"schema_id": Metadata("INT", SCHEMA_ID, quarantined=True)}
 
 FAIL, QUARANTINE = "fail", "quarantine"
@@ -93,7 +93,7 @@ class Registry:
         )
 
     def resolve(self, root: Path, environ: Mapping[str, str]) -> Address:
-        """The registry with its references resolved. Raises ValueError with a sentence that holds no secret."""
+        """The registry with its references resolved. Raises ValueError with a sentence that has no secret."""
 
         def text(option: str, written: str | None) -> str | None:
             if written is None:
@@ -135,7 +135,7 @@ class Address:
 
 
 def url_problem(url: str) -> str:
-    """What a registry's address has to be, where this one is not; empty where it is."""
+    """The form that a registry's address must have, where this one has another; empty where it has it."""
     expected = "http:// or https:// with a host, without a user, a query or a fragment"
     try:
         parts = urlsplit(url)

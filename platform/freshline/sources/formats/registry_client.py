@@ -1,7 +1,7 @@
 """The schemas of a schema registry, asked for by their ids.
 
-An id has one schema for ever, so an answer is kept for as long as the process lives. What a subject has now is never
-asked: it is another schema tomorrow, and a record is read with the one that it was written with. An id that the
+An id has one schema for ever, so an answer is kept for as long as the process lives. The newest schema of a subject is
+never asked for: it is another one tomorrow, and a record is read with the one that it was written with. An id that the
 registry does not know is asked for again, because it may be known later.
 
 Nothing is followed and nothing is believed: a redirect would take a password elsewhere, a proxy may answer in the
@@ -29,7 +29,7 @@ _MOST_BYTES = 8 << 20
 _MOST_REFERENCES = 1_000
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _AS_DESCRIPTOR = "?format=serialized"
-# What a registry says of an id, a version or a subject that it does not have. Another 404 is of something else.
+# The codes of a registry for an id, a version or a subject that it does not have. Another 404 is of something else.
 _NOT_FOUND = (40401, 40402, 40403)
 
 

@@ -13,7 +13,7 @@ from freshline.values.spec import SourceSpec
 
 
 def wanted(spec: SourceSpec) -> Wanted:
-    """What the records of a source must have. Needs a session of Spark."""
+    """The types and the size that the records of a source must have. Needs a session of Spark."""
     return Wanted(to_arrow_schema(record_schema(spec), timezone="UTC"), spec.max_record_bytes)
 
 

@@ -35,7 +35,7 @@ _ENCODING = re.compile(rb"<\?xml[^>]*?\sencoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"
 _DECLARATION_BYTES = 256
 _READ = ("utf-8", "utf8", "us-ascii", "ascii")
 _OTHER_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00", b"<\x00", b"\x00<")
-# What stands around elements: where it begins, and where it ends.
+# The parts between elements: how each begins, and how it ends.
 _PASSED_OVER = {b"<!--": b"-->", b"<![CDATA[": b"]]>", b"<?": b"?>"}
 _ANY = re.compile(rb"<!--|<!\[CDATA\[|<\?|<!DOCTYPE|<(/?)([^\s/>!?<\[]+)(?=[\s/>])")
 _NEXT_TAG, _BRACKET = re.compile(rb"<"), re.compile(rb"[<>]")
@@ -225,12 +225,12 @@ class _Scanner:
     ) -> re.Match[bytes] | None:
         """The next match, behind which it goes on; None at the end of the file.
 
-        Without `move` it stays, and looks no further than a record may be large.
+        Without `move` it stays, and searches no further than a record may be large.
         """
         look = self._at if begin is None else begin
         while True:
             found = pattern.search(self._data, look)
-            # What ends with the data may go on in the next block.
+            # A match that ends with the data may go on in the next block.
             if found is not None and (found.end() < len(self._data) or self._is_end):
                 if move:
                     self._at = found.end()

@@ -1,8 +1,8 @@
 """One element of XML becomes one object of JSON, whose members are those that the declared types ask for.
 
-So its values are held to the rules of JSON's. A parser is made for each element, which knows of no entities but XML's
-own five: nothing is fetched, and nothing grows. This module uses nothing of freshline, because the machines of a
-cluster may not have it.
+So its values follow the rules of JSON's. A parser is made for each element, which knows of no entities but XML's own
+five: nothing is fetched, and nothing grows. This module uses nothing of freshline, because the machines of a cluster
+may not have it.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class LargeBodyError(ValueError):
 
 
 def unpack(body: bytes, most: int) -> bytes:
-    """A body of gzip unpacked, in one member or several. Never holds more than `most` bytes and a block.
+    """A body of gzip unpacked, in one member or several. Never keeps more than `most` bytes and a block.
 
     >>> import gzip
     >>> unpack(gzip.compress(b"a") + gzip.compress(b"b"), 10)

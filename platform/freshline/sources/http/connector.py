@@ -28,7 +28,7 @@ MEDIA_TYPES: Mapping[str, tuple[str, ...]] = {
 class Http(Files):
     """A source that is posted to. `path` is absolute once it is resolved; `token` is a reference.
 
-    A file appears whole and under its last name, so nothing has to settle.
+    A file appears whole and under its last name, so no file has to rest first.
     """
 
     settle_seconds: float = 0.0

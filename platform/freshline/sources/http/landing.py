@@ -104,7 +104,7 @@ class Landing:
 
     def _appear(self, part: Path, file: Path, data: bytes) -> bool:
         """Give a written file its last name, unless there is one; whether there was none. Raises ReusedKeyError."""
-        # Between the look and the renaming nobody else may put a file there.
+        # Between the check and the renaming nobody else may put a file there.
         with self._lock:
             stored = _stored(file)
             if stored is None:
@@ -117,8 +117,8 @@ class Landing:
 
 
 def _stored(file: Path) -> bytes | None:
-    """What a file has, wherever whoever cleans up has put it; None where there is none."""
-    # It may be moved between two of these looks, in either direction.
+    """The bytes of a file, in its place or among the files that were read; None where there is none."""
+    # It may be moved between two of these reads, in either direction.
     for place in (file, file.parent / READ / file.name, file):
         with suppress(FileNotFoundError):
             return place.read_bytes()

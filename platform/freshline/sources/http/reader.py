@@ -1,4 +1,4 @@
-"""Posts are read as landing files are. Whoever refreshes the source is told what keeps others from posting to it."""
+"""Posts are read as landing files are. A refresh of the source reports what keeps others from posting to it."""
 
 from __future__ import annotations
 

@@ -41,10 +41,10 @@ class Database(Protocol):
     """A database of one source. Errors are those of sources, and show no address of it."""
 
     def inspect(self, url: str) -> tuple[ServerFacts, FoundTable | None]:
-        """What the server and the table are now. Raises DatabaseError and DatabaseRefusedError."""
+        """The facts of the server and of the table now. Raises DatabaseError and DatabaseRefusedError."""
 
     def reading(self, url: str, table: FoundTable, cancellation: Cancellation) -> AbstractContextManager[Session]:
-        """A transaction in which the table is what it was found to be, or is not there."""
+        """A transaction in which the table is as it was found, or is not there."""
 
     def close(self) -> None:
         """Let go of the connection."""

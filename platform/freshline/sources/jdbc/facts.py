@@ -53,7 +53,7 @@ class NativeType(Protocol):
     def reader(self, declared: str) -> Read | None:
         """The function that reads a text of the database as a value of a declared type, None where none fits.
 
-        It raises `Changed` for a value that the declared type cannot hold.
+        It raises `Changed` for a value that the declared type cannot have.
         """
 
     def accepted(self) -> str:
@@ -196,7 +196,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True)
 class Asked:
-    """What is read of a table. `digest` is one of all that decides which rows there are."""
+    """The part of a table that is read. `digest` is one of all that decides which rows there are."""
 
     table: FoundTable
     columns: tuple[ReadColumn, ...]
@@ -209,7 +209,7 @@ class Asked:
 def require_table(
     declared: Jdbc, found: FoundTable | None, columns: Sequence[tuple[str, str]], key: Sequence[str], *, where: str
 ) -> Asked:
-    """What is read of the table that was found.
+    """The part that is read of the table that was found.
 
     `columns` are the declared ones, each with its type, `key` those of PRIMARY KEY. Raises DatabaseRefusedError and
     SourceTypeError.
@@ -325,7 +325,7 @@ def _is_reconciled_late(declared: Jdbc, position: QueryPosition, now: datetime) 
     if position.reconciled_at is None:
         return True
     last = datetime.fromisoformat(position.reconciled_at)
-    # A clock that was put back must not hold it off.
+    # A clock that was put back must not delay it.
     return now < last or (now - last).total_seconds() >= declared.reconcile
 
 

@@ -189,7 +189,7 @@ def _statement(asked: Asked, since: Since | None, server: ServerFacts) -> sql.Co
 def xmin_condition(first: int, next_: int) -> str:
     """The condition of rows that transactions from the number `first` on wrote, when `next_` is the next number.
 
-    A row has the lower 32 bits of the number alone, and `next_` is at most 2**31 behind `first`. Older rows may meet
+    A row has the lower 32 bits of the number alone, and `next_` is at most 2**31 behind `first`. Older rows may match
     the condition too.
 
     >>> xmin_condition(1000, 1200)

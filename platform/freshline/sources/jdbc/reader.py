@@ -55,13 +55,13 @@ from freshline.values.spec import SourceSpec
 # Digests of rows are added up, so that the order in which a database gives them has no part in it.
 _DIGEST_BYTES = 16
 _DIGESTS = 1 << (8 * _DIGEST_BYTES)
-# A read looks so often whether it was cancelled.
+# After so many rows, a read checks whether it was cancelled.
 _LOOK_ROWS = 10_000
 
 
 @dataclass(frozen=True)
 class QueryInspection(Inspection):
-    """What is read of the table, how, and behind which position."""
+    """The part of the table that is read, how, and behind which position."""
 
     step: Step = Step.WHOLE
     asked: Asked | None = None
@@ -71,7 +71,7 @@ class QueryInspection(Inspection):
 
 @dataclass(frozen=True)
 class QueryPortion(Portion):
-    """What one transaction reads. `rows` are there once it is prepared, and `step` says then what they are."""
+    """The rows that one transaction reads. `rows` are there once it is prepared, and `step` then says their kind."""
 
     inspection: QueryInspection | None = None
     step: Step = Step.WHOLE
@@ -126,7 +126,7 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
         if position != inspection.before:
             return None
         progress = f"reading {self._declared.full_name}"
-        # What the position is at is known when it was read.
+        # The new position is known once the table was read.
         begun = position or QueryPosition("", 0, "", "", "", None, "", 0, 0, "", "")
         return QueryPortion(position, begun, inspection.at, 0, progress, inspection=inspection, step=inspection.step)
 

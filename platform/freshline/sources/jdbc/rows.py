@@ -60,7 +60,7 @@ class RowReader:
                 broken = NOT_UTF8
                 values.append(None)
         if size > self._most_bytes:
-            # What is rejected as too large is not kept, but for its key.
+            # A row that is rejected as too large is not kept, but for its key.
             values = [value if is_key else None for value, (_, _, is_key) in zip(values, self._readers, strict=True)]
             broken = TOO_LARGE
         raw = "" if broken is None else self._raw(fields, is_cut=broken == TOO_LARGE)

@@ -1,9 +1,8 @@
-"""A Kafka topic: what it has, asked of its brokers, and its records, read by Spark.
+"""A Kafka topic: its offsets, asked of its brokers, and its records, read by Spark.
 
-The brokers are asked by Kafka's own client in the JVM of the session, which takes milliseconds and no Spark job. What
-there is to read is a range of offsets that is fixed before reading begins, so that the same range always gives the same
-rows. Readers see committed records only. Nothing is written here, and no consumer group is used: positions are in
-receipts.
+The brokers are asked by Kafka's own client in the JVM of the session, which takes milliseconds and no Spark job. A
+range of offsets is fixed before reading begins, so that the same range always gives the same rows. Readers see
+committed records only. Nothing is written here, and no consumer group is used: positions are in receipts.
 """
 
 from __future__ import annotations
@@ -184,7 +183,7 @@ class TopicClient:
 
 
 def source_error(error: Py4JError, brokers: Brokers) -> SourceError:
-    """The error to report for what Kafka's client said, which never holds a property."""
+    """The error to report for one of Kafka's client, which never has a property."""
     text = str(error)
     if _UNKNOWN in text:
         return TopicError(
@@ -212,7 +211,7 @@ def source_error(error: Py4JError, brokers: Brokers) -> SourceError:
 
 
 def _without_value(said: str) -> str:
-    """What the client says of a property, without the value that it repeats: it may be a secret in the wrong place.
+    """The client's text about a property, without the value that it repeats: it may be a secret in the wrong place.
 
     >>> _without_value("Invalid value hunter2 for configuration security.protocol: String must be one of: SSL")
     'invalid value for configuration security.protocol: String must be one of: SSL'

@@ -29,7 +29,7 @@ OWN = (
     "isolation.level",
     "interceptor.classes",
 )
-# Properties that hold a secret are references.
+# Properties that have a secret are references.
 _SECRET = re.compile(r"(password|jaas\.config|secret|keystore\.key|token)\Z")
 _GAP = re.compile(r"([0-9]{1,9}):([0-9]{1,18})-([0-9]{1,18})")
 
@@ -123,7 +123,7 @@ class Kafka(Connector):
 
     @property
     def dataset(self) -> tuple[str, str]:
-        # What a reference stands for is not shown, here neither.
+        # The value of a reference is not shown, not even here.
         first = self.servers.partition(",")[0].strip()
         return "kafka" if "${" in first else f"kafka://{first}", self.topic
 

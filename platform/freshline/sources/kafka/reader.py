@@ -1,7 +1,7 @@
-"""The records of a Kafka topic: what the topic has and the log has not.
+"""The records of a Kafka topic that the log does not have yet.
 
-A look at the brokers fixes the end. What is there is read in portions, each one commit whose receipt has the next
-offsets; so a stop at any point loses and repeats nothing, and no checkpoint decides what was read.
+An inspection of the topic fixes the end. Its records are read in portions, each one commit whose receipt has the next
+offsets. So a stop at any point loses and repeats nothing, and no checkpoint decides which records were read.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from freshline.values.spec import SourceSpec
 # A broker that has just started knows the ends of its topics only after a while.
 SETTLE_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
-# What Kafka's client, and Spark's reader of its records, say of what they were not given.
+# Errors of Kafka's client, and of Spark's reader of its records, about records that they were not given.
 _OF_BROKERS = re.compile(
     r"org\.apache\.kafka\.(?:common|clients)\S*(?:Exception|Error)|KAFKA_DATA_LOSS|data may have been lost|Cannot fetch"
 )
@@ -63,7 +63,7 @@ _OF_BROKERS = re.compile(
 
 @dataclass(frozen=True)
 class KafkaInspection(Inspection):
-    """The topic and what is unread of it; both None where a short look said that nothing is."""
+    """The topic and the unread part of it; both None where a short check found nothing new."""
 
     topic: TopicInspection | None = None
     whole: TopicRange | None = None
@@ -78,7 +78,7 @@ class KafkaPortion(Portion):
 
 @dataclass(frozen=True)
 class PortionMemory:
-    """What is remembered of reading a topic.
+    """The memory of reading a topic.
 
     `size` says how many records the next portion may have, `read_at` when the last was read, and `clean` whether all of
     its records were good.
@@ -125,16 +125,16 @@ class KafkaReader(Reader[KafkaInspection, KafkaPortion]):
         return KafkaInspection(at, whole.offsets, position is None or whole.offsets > 0, topic=state, whole=whole)
 
     def _is_all_read(self, brokers: Brokers, position: TopicPosition) -> bool:
-        """Whether a short look says that the topic is where it was; another topic never is."""
+        """Whether a short check finds the topic where it was; another topic never is."""
         topic_id, ends = self._topics.ends(brokers)
         return topic_id == position.topic_id and dict(ends) == dict(position.offsets)
 
     def _look_behind(
         self, brokers: Brokers, reached: Callable[[TopicInspection], bool], asked: Asked
     ) -> TopicInspection:
-        """Look at a topic; where it has less than is known of it, look again for as long as a broker needs to start.
+        """Inspect a topic; where it has less than is known of it, again for as long as a broker needs to start.
 
-        The last look is returned in any case.
+        The last inspection is returned in any case.
         """
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
@@ -200,7 +200,7 @@ class KafkaReader(Reader[KafkaInspection, KafkaPortion]):
     def explain(self, error: Exception, portion: KafkaPortion) -> FreshlineError | None:
         if not _OF_BROKERS.search(str(error)):
             return None
-        # The brokers themselves say what is wrong: gone, or no longer what was looked at.
+        # The brokers themselves name the fault: the topic is gone, or no longer the one that was inspected.
         brokers = self._brokers()
         state = self._topics.inspect(brokers)
         find_range(self._kafka, state, replace(_of(portion.after), offsets=portion.range.start), None, where=self.where)
@@ -252,7 +252,7 @@ class KafkaReader(Reader[KafkaInspection, KafkaPortion]):
         return Tail(reduce(or_, logged) if logged else None, unread)
 
     def _earliest(self, brokers: Brokers, topic_id: str) -> Offsets | None:
-        """What a topic still has, where the tail is to be read from it rather than from the log.
+        """The earliest offsets of a topic, where the tail is to be read from it rather than from the log.
 
         Which of two records with one key stays depends on which came first. So the tail of a source with a key is
         judged as one batch each time, and not as the batches in which it arrived, for as long as the topic has it.

@@ -1,7 +1,7 @@
 """Which records of a Kafka topic a log table reads next.
 
-A look at the topic is compared with the position in the newest receipt. What is there between the two is read in
-portions of bounded size; what should be there and is not, is an error, because going on would lose rows unseen.
+An inspection of the topic is compared with the position in the newest receipt. Records between the two are read in
+portions of bounded size. Records that should be there and are not are an error: going on would lose rows unseen.
 Everything here comes from the arguments: no broker and no clock is asked.
 """
 
@@ -15,7 +15,7 @@ from freshline.sources.kafka.connector import Kafka
 from freshline.sources.kafka.position import TopicPosition
 
 FIRST_PORTION = 20_000
-# What a batch costs beside its records does not shrink with them: smaller ones would only fall further behind.
+# The cost of a batch beside its records does not shrink with them: smaller ones would only fall further behind.
 LEAST_PORTION = 20_000
 GREATEST_PORTION = 2_000_000
 # A portion that takes this long is committed often enough, and large enough to be worth its commit.
@@ -23,7 +23,7 @@ PORTION_SECONDS = 10.0
 # It takes longer where more than this share of it would be for other things than its records, up to a minute.
 MOST_OVERHEAD = 0.25
 MOST_PORTION_SECONDS = 60.0
-# A source that nobody looked at for hours may not fetch all of that time's allowance at once.
+# A source that nobody read for hours may not fetch all of that time's allowance at once.
 MOST_SECONDS_OF_RATE = 60.0
 
 Offsets = Mapping[int, int]
@@ -31,7 +31,7 @@ Offsets = Mapping[int, int]
 
 @dataclass(frozen=True)
 class TopicInspection:
-    """What a topic was at one moment.
+    """The state of a topic at one moment.
 
     `earliest` are the offsets of the oldest records that it still has, `ends` those behind the newest that readers of
     committed records may see, both by partition.
@@ -188,7 +188,7 @@ class PortionSize:
     def _wanted(self, offsets: int, seconds: float, fixed: float | None) -> int:
         if fixed is None:
             if self.newest is None and seconds < MOST_PORTION_SECONDS / 4:
-                # A second size tells what a portion takes beside its records.
+                # A second size shows the seconds of a portion beside its records.
                 return self.records * 4
             fixed = 0.0
         whole = min(MOST_PORTION_SECONDS, max(PORTION_SECONDS, fixed / MOST_OVERHEAD))
@@ -215,7 +215,7 @@ def advanced(position: TopicPosition | None, state: TopicInspection, read: Topic
 
 
 def rest_of(whole: TopicRange, state: TopicInspection, position: TopicPosition | None) -> TopicRange:
-    """What a position leaves of a range; all of it where the position is of another topic."""
+    """The part of a range behind a position; all of it where the position is of another topic."""
     if position is None or position.topic_id != state.topic_id:
         return whole
     start = {partition: max(at, position.offsets.get(partition, 0)) for partition, at in whole.start.items()}

@@ -24,7 +24,7 @@ NOT_AGGREGATE, OTHER_SHARD = "NOT_AGGREGATE", "OTHER_SHARD"
 
 
 class UserRecord(NamedTuple):
-    """What a producer sent. `sub_sequence` is its number in an aggregate, None for one by itself.
+    """A record as its producer sent it. `sub_sequence` is its number in an aggregate, None for one by itself.
 
     `verdict` is a code of quarantine, None for a record that is to be decoded.
     """

@@ -1,7 +1,7 @@
-"""The service as it is asked: by boto3, one question at a time, again where the service is busy.
+"""Requests to the service: by boto3, one at a time, again where the service is busy.
 
-What it refuses for good is not asked again. No error and no text of this module shows a key. Waiting ends when the
-request is cancelled.
+A request that it refuses for good is not repeated. No error and no text of this module shows a key. Waiting ends when
+the refresh is cancelled.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BUSY = {
 }
 # Codes that come with a status of 400, and pass by themselves.
 _PASSING = {"ResourceInUseException", "InternalFailure", "InternalFailureException", "ServiceUnavailable"}
-# What the service says of a signature may have parts of what was signed.
+# The service's text about a signature may have parts of the signed request.
 _WRONG_KEYS = {
     "UnrecognizedClientException",
     "InvalidSignatureException",
@@ -91,7 +91,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """What one question gave. `following` is where the next begins, None at the end of a shard that is closed.
+    """The answer to one request. `following` is where the next begins, None at the end of a shard that is closed.
 
     `behind_ms` is how far the end of the page is behind the newest record, and `now` when it was given.
     """
@@ -207,7 +207,7 @@ class Client:
                 if attempt >= _attempts(error):
                     raise source_error(error, self._declared, where=self._where) from None
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt)
-            # Not all who were told to wait come back at once.
+            # Not all whom the service let wait come back at once.
             cancellation.wait(pause * random.uniform(0.5, 1.0))
 
     def _connected(self) -> Any:
@@ -251,7 +251,7 @@ class Client:
             )
             return session.client("kinesis", endpoint_url=declared.endpoint, verify=declared.tls_ca, config=config)
         except ValueError:
-            # What a region or an endpoint of the SDK's own settings stands for.
+            # The fault is a region or an endpoint of the SDK's own settings.
             raise StreamError(
                 "the SDK of AWS cannot make a client of 'region', 'endpoint' and its own settings. Correct them.",
                 where=self._where,

@@ -39,7 +39,7 @@ class Kinesis(Connector):
     """A stream, as it is declared.
 
     `region` and `endpoint` are where it is, None for what the SDK of AWS finds. The keys are references, empty where
-    the SDK looks for them in its chain. `starting` is `earliest`, `latest` or a moment in UTC as ISO 8601 has it.
+    the SDK finds them in its chain. `starting` is `earliest`, `latest` or a moment in UTC as ISO 8601 has it.
     `user_records` says which records of an aggregate are rows. `accepted_gaps` are shards with the number of the newest
     record that was read of each, behind which records may be missing; `accepted_stream` is the identity of a stream
     that may take the place of the one that was read. `tls_ca`, `tls_certificate` and `tls_key` are files.

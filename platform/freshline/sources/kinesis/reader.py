@@ -85,7 +85,7 @@ class KinesisReader(Reader[KinesisInspection, KinesisPortion]):
         self._client = Client(self._kinesis, self.secret, self.where)
         self._walk = Walk(self._kinesis, self._client, self.where)
         self._rows: RecordRows | None = None
-        # Of the newest inspection: the shards that were looked at, and those of them that have more to read.
+        # Of the newest inspection: the shards that were checked, and those of them that have more to read.
         self._seen: set[str] = set()
         self._unread: tuple[str, ...] = ()
         self._idle: tuple[StreamState, float] | None = None
@@ -99,7 +99,7 @@ class KinesisReader(Reader[KinesisInspection, KinesisPortion]):
 
     def inspect(self, position: KinesisPosition | None, asked: Asked) -> KinesisInspection:
         at = self.host.clock()
-        # A look that fails remembers nothing.
+        # An inspection that fails remembers nothing.
         known, self._idle = self._idle, None
         state, start = self._begin(position, asked.cancellation, known)
         quiet = {
@@ -123,7 +123,7 @@ class KinesisReader(Reader[KinesisInspection, KinesisPortion]):
     ) -> tuple[StreamState, KinesisPosition]:
         """The stream, and the position from which reading goes on.
 
-        Its shards are those of `known`, an earlier look with its time, where these are still all.
+        Its shards are those of `known`, an earlier state with its time, where these are still all.
         """
         state = None
         if known is not None and position is not None and time.monotonic() - known[1] < VALID_SECONDS:

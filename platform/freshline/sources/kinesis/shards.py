@@ -2,8 +2,8 @@
 
 A description of the stream is compared with the position in the newest receipt. A shard is read once those are closed
 that it was split or merged from, and in a later commit than their last records, so that the order of a key survives a
-split. What should be there and is not, is an error, because going on would lose rows unseen. Everything here comes from
-the arguments: no service and no clock is asked.
+split. Records that should be there and are not are an error, because going on would lose rows unseen. Everything here
+comes from the arguments: no service and no clock is asked.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class StreamState:
-    """What a stream was at one moment, `now`. Times are milliseconds since 1970 by the clock of the service."""
+    """The state of a stream at one moment, `now`. Times are milliseconds since 1970 by the clock of the service."""
 
     name: str
     arn: str
@@ -100,7 +100,7 @@ def continued(
 
 
 def _begun(state: StreamState, position: KinesisPosition) -> KinesisPosition:
-    """The beginning of a stream that nothing was read of. What it does not list any more was there before."""
+    """The beginning of a stream that nothing was read of. Parents that it does not list any more were there before."""
     before = {parent for shard in state.shards.values() for parent in shard.parents if parent not in state.shards}
     gone = {name: ShardPosition(is_closed=True) for name in before}
     return with_readable(state, replace(position, shards=gone))
@@ -185,7 +185,7 @@ def with_readable(state: StreamState, position: KinesisPosition) -> KinesisPosit
         until = min(known) if known and len(known) == len(times) else None
         if position.starting != EARLIEST:
             moment = milliseconds_of(datetime.fromisoformat(position.starting))
-            # What expired before a source began is none of its records.
+            # Records that expired before a source began are none of its own.
             until = max(moment, until or moment) if moment >= state.horizon else until
         shards[name] = ShardPosition(records=position.base, until=until)
     return replace(position, shards=shards)
@@ -228,18 +228,18 @@ def require_unbroken(declared: Kinesis, state: StreamState, name: str, shard: Sh
 def renewal_is_due(state: StreamState, position: KinesisPosition) -> bool:
     """Whether the moments in a position are so old that they are worth a commit, although nothing else is new.
 
-    They tell a shard without new records from one whose records expired unread.
+    They distinguish a shard without new records from one whose records expired unread.
     """
     times = [shard.until for shard in position.shards.values() if not shard.is_closed and shard.until is not None]
     return any(time < state.now - state.retention_ms // 4 for time in times)
 
 
 def without_moments(position: KinesisPosition) -> KinesisPosition:
-    """What two positions share that have read the same records."""
+    """The part of a position that is the same for all positions behind the same records."""
     return replace(position, shards={name: replace(shard, until=None) for name, shard in position.shards.items()})
 
 
 def next_shards(state: StreamState, position: KinesisPosition, seen: Iterable[str]) -> tuple[str, ...]:
-    """The shards that may be read and were not looked at."""
+    """The shards that may be read and were not checked."""
     looked_at = set(seen)
     return tuple(name for name in open_shards(with_readable(state, position)) if name not in looked_at)

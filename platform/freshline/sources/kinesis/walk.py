@@ -1,7 +1,7 @@
 """Walking through the shards of a stream, page by page, from positions on.
 
-Where a page ended is remembered, so that the next question needs no other one before it. What is remembered holds for
-minutes; then, and in a new process, the newest record that was read is read again. If it is still there, nothing can
+The end of a page is remembered, so that the next request needs no other one before it. This memory is valid for
+minutes. Then, and in a new process, the newest record that was read is read again. If it is still there, nothing can
 have expired behind it.
 """
 
@@ -49,7 +49,7 @@ class Walk:
     def begin(self, state: StreamState, starting: str) -> None:
         """Say which stream is read, and where its shards begin that nothing was read of.
 
-        What is remembered of another one is forgotten.
+        The memory of another stream is forgotten.
         """
         if self._of != (state.identity, starting):
             self._cursors.clear()
@@ -94,12 +94,12 @@ class Walk:
         if is_there:
             return after, True
         if page.following is None or is_at_edge(state, page.behind_ms):
-            # At the edge of what expires each page is looked for again behind the record before it.
+            # Where records are about to expire, each page is found again behind the record before it.
             self._cursors.pop(name, None)
         else:
             self._remember(name, page.following, sequence)
         if page.following is None:
-            # When it was closed is not told. The shards that were made from it may have had records since the last one.
+            # The service does not say when it was closed. Shards made from it may have had records since the last one.
             return replace(after, until=_later(at.until, arrived), is_closed=True), True
         return replace(after, until=page.now if page.is_last else _later(at.until, arrived)), page.is_last
 
@@ -143,7 +143,7 @@ class Walk:
         return self._cursors[name].iterator
 
     def _behind(self, state: StreamState, name: str, at: ShardPosition, cancellation: Cancellation) -> str | None:
-        """Where the first record behind a position is looked for. Raises OffsetsLostError."""
+        """The iterator of the first record behind a position. Raises OffsetsLostError."""
         if at.sequence:
             try:
                 page = self._first(name, at.sequence, cancellation)

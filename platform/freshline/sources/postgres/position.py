@@ -72,7 +72,7 @@ class KnownColumn:
         return cls(column.name, column.number, tuple(KnownType.of(each) for each in column.named_values))
 
     def difference(self, column: ReadColumn) -> str | None:
-        """What is other about the column of now, None where it is the same."""
+        """The difference of the column as it is now, None where it is the same."""
         if column.number != self.number:
             return f"is column number {column.number}, and {self.number} was read: it was dropped and added, or renamed"
         known = {each.id: each for each in self.types}

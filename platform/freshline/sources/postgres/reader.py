@@ -296,7 +296,7 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
                     for line in lines:
                         rows.add(reader.read(line))
         except (FreshlineError, UnfitTypeError, OSError):
-            # Nobody reads it now, and it would hold the database's log back.
+            # Nobody reads it now, and it would retain the database's log.
             self._forget_slot(url)
             raise
         rows.finish()

@@ -88,7 +88,7 @@ SELECT part.number, t.oid::bigint, t.typname::text,
         FROM pg_attribute WHERE attrelid = t.typrelid AND attnum > 0 AND NOT attisdropped) END
 FROM part JOIN pg_type t ON t.oid = part.type WHERE t.typtype IN ('e', 'c') ORDER BY 1, 2
 """
-# As many messages are looked at before a refresh begins.
+# As many messages are checked before a refresh begins.
 _PROBED = 1_000
 _PROBE = """
 SELECT count(*), count(*) FILTER (WHERE get_byte(data, 0) = ANY (%s))

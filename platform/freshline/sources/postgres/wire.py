@@ -63,7 +63,7 @@ class RelationColumn:
 
 @dataclass(frozen=True)
 class Relation:
-    """How a table looks from here on, in the order of the values of its rows."""
+    """The columns of a table from here on, in the order of the values of its rows."""
 
     id: int
     schema: str

@@ -1,4 +1,4 @@
-"""The broker as it is asked: a connection that is kept, and the messages that it sends.
+"""Requests to the broker: a connection that is kept, and the messages that the broker sends.
 
 pika is not safe in several threads, so a lock is held while a connection is used. Between two refreshes, and while
 Spark computes, a thread answers the broker's heartbeats. No error and no text of this module shows the address.
@@ -50,7 +50,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Address:
-    """What an address of AMQP stands for. Its text shows neither the name nor the password."""
+    """The parts of an address of AMQP. Its text shows neither the name nor the password."""
 
     host: str
     port: int
@@ -133,7 +133,7 @@ class Client:
         self._is_closed = threading.Event()
 
     def close(self) -> None:
-        """Let go of the connection. What was not acknowledged goes back to its queue."""
+        """Let go of the connection. Messages that were not acknowledged go back to their queue."""
         self._is_closed.set()
         with self._lock:
             self._let_go()
@@ -233,8 +233,8 @@ class Client:
                 connection.close()
 
     def _answer_heartbeats(self) -> None:
-        """What the broker has sent meanwhile; a connection that broke is found by who uses it next."""
-        # Who holds the lock answers them.
+        """Process the broker's frames of meanwhile; the next user of a connection finds whether it broke."""
+        # The thread that holds the lock answers them.
         if not self._lock.acquire(blocking=False):
             return
         try:

@@ -153,7 +153,7 @@ class RabbitMq(Connector):
 
     @property
     def title_of(self) -> str:
-        """What is read, as a sentence names it."""
+        """The stream or queue, as a sentence names it."""
         return f"stream {self.stream}" if self.stream else f"queue {self.queue}"
 
     @property

@@ -32,7 +32,7 @@ _NUMBERS: Mapping[int, struct.Struct] = {
     }.items()
 }  # fmt: skip
 _SHORT, _LONG, _TIME = struct.Struct(">H"), struct.Struct(">I"), struct.Struct(">Q")
-# What Spark can hold as a TIMESTAMP.
+# The last second that a TIMESTAMP of Spark can have.
 _LAST_SECOND = 253_402_300_799
 # Tables within tables: more of them than any program means.
 _MOST_DEPTH = 50
@@ -42,7 +42,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass(slots=True)
 class Properties:
-    """What is known of a message beside its body.
+    """The facts of a message beside its body.
 
     `headers` are those that were published, each with its value as a text in UTF-8 (tables and arrays as JSON) or as
     bytes, None where the message has none. `offset` is that in a stream, None for a message of a queue, `deliveries`

@@ -1,10 +1,10 @@
-"""The messages of a classic or quorum queue of RabbitMQ: what the queue has, acknowledged after the commit.
+"""The messages of a classic or quorum queue of RabbitMQ, acknowledged after the commit.
 
-A queue has no offsets: it gives each message to one consumer, and forgets it when that acknowledges. So messages are
-held while they are committed, on a channel that is kept, also over refreshes that fail: then the same batch is
-committed by the next one. Killed before the acknowledgement, the broker sends them again, and those that the log or its
-quarantine have are left out: by a digest over all that was published, which tells messages apart where each has a key
-or an id of its own.
+A queue has no offsets: it gives each message to one consumer, and forgets it when that acknowledges. So messages stay
+unacknowledged while they are committed, on a channel that is kept, also over refreshes that fail: then the next one
+commits the same batch. After a kill before the acknowledgement, the broker sends them again, and those that the log or
+its quarantine have are left out: by a digest over all that was published, which distinguishes messages where each has a
+key or an id of its own.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from freshline.values.spec import SourceSpec
 BATCH_MESSAGES, BATCH_BYTES = 100_000, 256 * 1024 * 1024
 # Before the size of messages is known, and as many as the broker is asked for at once at most.
 FIRST_MESSAGES, _MOST_AT_ONCE = 16, 60_000
-# How long another consumer may be there before the queue counts as in use: a broker notices within seconds that an
+# So long another consumer may be there before the queue counts as in use: a broker notices within seconds that an
 # engine was killed.
 _SETTLE_SECONDS, _LOOK_SECONDS = 15.0, 0.05
-# How long nothing means that the messages that an inspection counted went elsewhere, or expired.
+# A silence of so long means that the messages that an inspection counted went elsewhere, or expired.
 _QUIET_SECONDS, _ANSWER_SECONDS = 0.5, 15.0
 # A quorum queue that does not answer the broker in a quarter of a second is asked again.
 _BUSY_SECONDS, _MOST_ANSWERS = 0.2, 5
@@ -58,7 +58,7 @@ _BUSY_SECONDS, _MOST_ANSWERS = 0.2, 5
 
 @dataclass(frozen=True)
 class QueueInspection(Inspection):
-    """Where the log is, the number of the next message, and the one behind those that waited."""
+    """The position of the log, the number of the next message, and the one behind those that waited."""
 
     before: QueuePosition | None = None
     start: int = 0
@@ -107,15 +107,15 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
         self._client = Client(spec.connection, self.where)
         self._channel: BlockingChannel | None = None
         self._held: Held | None = None
-        # Whether the queue was empty once since the channel was opened: what comes then was never sent before, unless
-        # it is marked.
+        # Whether the queue was empty once since the channel was opened: messages that come then were never sent before,
+        # unless they are marked.
         self._was_empty = False
         self._clean = True
         self._mean_bytes = 0
         # The inspection that is read, and the one whose messages went elsewhere before they were.
         self._inspection: QueueInspection | None = None
         self._drained: QueueInspection | None = None
-        # What the broker allows with this queue: to be its only consumer, and to ask for a message.
+        # Whether the broker allows two things with this queue: to be its only consumer, and to ask for a message.
         self._is_exclusive = self._can_get = True
 
     @property
@@ -139,7 +139,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
             raise self._foreign(f"it has {consumers - own} other consumers")
         given_back = self._keep_or_acknowledge(url, before)
         if given_back:
-            # A quorum queue takes its time for it.
+            # A quorum queue takes a while for it.
             deadline = time.monotonic() + _ANSWER_SECONDS
             while (ready := self._count(url)[0]) < given_back and time.monotonic() < deadline:
                 asked.cancellation.wait(_LOOK_SECONDS)
@@ -176,7 +176,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
 
     @property
     def _note(self) -> Path:
-        """Says how many messages the queue has forgotten, which a log that is put back does not know."""
+        """The file with the number of messages that the queue has forgotten, which a log that is put back lacks."""
         return self.host.warehouse.notes / "queues" / f"{self.spec.name}.json"
 
     def _start(self, before: QueuePosition | None) -> int:
@@ -201,7 +201,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
             return int(method.message_count), int(method.consumer_count)
 
     def _unused(self, url: str, own: int, asked: Asked) -> tuple[int, int]:
-        """The same when nobody else consumes; as it is when somebody goes on."""
+        """As `_count`, once nobody else consumes, or as it is when somebody goes on to."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         while True:
             found = self._count(url)
@@ -270,7 +270,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
     def prepare(
         self, spark: SparkSession, portion: QueuePortion, previous: Receipt | None, cancellation: Cancellation
     ) -> QueuePortion:
-        """Receive the messages of the portion, unless they are held."""
+        """Receive the messages of the portion, unless they were received before."""
         url, held = self._url, self._held
         if held is None:
             try:
@@ -308,7 +308,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
             held = Held(rows, portion.before, first, self._channel, may_be_known=not self._was_empty)
             try:
                 if not portion.wanted:
-                    # Nothing waits. Whether it is a queue, and nobody else consumes it, is seen now all the same.
+                    # Nothing waits. The queue, and that nobody else consumes it, is checked now all the same.
                     tag = self._begin(held, batch, 1)
                     held.channel.basic_cancel(tag)
                 while rows.count < portion.wanted and not batch.is_full and not held.is_drained:
@@ -423,7 +423,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
             return not self._passive(channel).message_count
         method, properties, body = channel.basic_get(self._rabbit.queue)
         if method is not None:
-            # Who was given a message in this way counts as a consumer too.
+            # Whoever got a message in this way counts as a consumer too.
             batch.asked = 1
             batch(message_of(method, properties, body))
         return method is None
@@ -484,7 +484,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
                         where=self.where,
                     )
                 if held.rows.count:
-                    # First: what is forgotten from here on is known to be.
+                    # The note comes first: messages that the queue forgets from here on are known to be forgotten.
                     self._write_note(held.first + held.rows.count)
                     held.channel.basic_ack(held.tag, multiple=True)
                     self._passive(held.channel)
@@ -512,7 +512,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
         return f"{left} messages wait"
 
     def close(self) -> None:
-        """Let go of the connection. The broker sends again what was not acknowledged."""
+        """Let go of the connection. The broker sends messages that were not acknowledged again."""
         self._forget()
         self._client.close()
 

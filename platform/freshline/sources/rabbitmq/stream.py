@@ -149,7 +149,7 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
     ) -> StreamInspection:
         """An inspection of a stream that nothing was read of."""
         starting = "earliest" if before is not None else self._rabbit.starting
-        # What is not heard of now would be left out for ever, or read although it came before.
+        # A message that is not known now would be left out for ever, or read although it came before.
         newest = self._newest(url, asked, None if starting == "earliest" else _ANSWER_SECONDS)
         beginning: Beginning | None = Beginning("first")
         if starting == "latest":
