@@ -47,7 +47,7 @@ _MOST_CAUGHT = 5
 
 
 class ProcessFailed(Exception):
-    """A replay that ended; the text tells freshline why."""
+    """A replay that ended; its text gives freshline the reason."""
 
     def __init__(self, code: str, sentence: str, line: int | None = None) -> None:
         super().__init__(PROCESS_ERROR + json.dumps({"code": code, "sentence": sentence, "line": line}))
@@ -81,7 +81,7 @@ class Process:
 
     @property
     def target(self) -> Target:
-        """What the replay checks rows against."""
+        """The output, columns and key by which the replay checks rows."""
         names = [name.lower() for name in self.columns.names]
         keys = [name.lower() for name in self.keys]
         own = tuple(names.index(key) for key in keys) if set(keys) <= set(names) else ()
@@ -273,7 +273,7 @@ class _Partition:
             self.rows.append((*own, ENTRY, waiting, None, *nothing))
 
     def made(self) -> pa.RecordBatch:
-        """Some of the result rows, which are not held any longer."""
+        """Some of the result rows, which are not kept any longer."""
         some, self.rows = self.rows[:_BATCH], self.rows[_BATCH:]
         fields = [
             *(pa.field(f"{KEY}{number}", kind) for number, kind in enumerate(self._types)),
@@ -284,7 +284,7 @@ class _Partition:
         ]
         columns = list(zip(*some, strict=True))
         if self._shared is not None and self._shared.changed:
-            # Of which key, and before which others, is not known.
+            # Nobody knows which key changed it, and before which others.
             columns[len(self._types) + 2] = (None,) * len(some)
         return pa.RecordBatch.from_arrays(
             [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)],
@@ -304,7 +304,7 @@ class _Earlier:
 
 
 def _place(order: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What compares as Spark sorts the values of a row's order: None first, NaN last.
+    """A value that compares as Spark sorts the values of a row's order: None first, NaN last.
 
     >>> _place((float("nan"), 1)) > _place((float("inf"), 2)) > _place((None, 3))
     True
@@ -355,7 +355,7 @@ def _limited(process: Process) -> Iterator[None]:
 
 
 def _out_of_time() -> Callable[[int, FrameType | None], None]:
-    """What raises OutOfTimeError, and ends the process where code goes on catching it."""
+    """The handler that raises OutOfTimeError, and ends the process where code goes on catching it."""
     raised = count(1)
 
     def handle(*_: object) -> None:

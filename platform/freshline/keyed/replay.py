@@ -26,7 +26,7 @@ Timer = tuple[datetime, int, datetime]
 
 
 class ProcessError(Exception):
-    """What a class did wrong for a key: the sentence, and the line of its code where one is known."""
+    """A mistake of a class for a key: the sentence, and the line of its code where one is known."""
 
     def __init__(self, sentence: str, line: int | None = None) -> None:
         self.sentence = sentence
@@ -38,7 +38,7 @@ class OutOfTimeError(BaseException):
     """Raised into code of the user that takes too long; it is no Exception, so that no usual handler there keeps it."""
 
 
-# What is no mistake of a class: the limits of its process.
+# Errors that are no mistake of a class: the limits of its process.
 PASSED_ON = (OutOfTimeError, MemoryError)
 
 
@@ -60,9 +60,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Target:
-    """What a table takes of what a class puts out.
+    """The rows that a table takes of those that a class puts out.
 
-    `output` is its name, empty for the main table. `columns` are names and what their values have to be. `outputs` are
+    `output` is its name, empty for the main table. `columns` are names with checks of their values. `outputs` are
     all names that rows may be put out to. `own_key` are the places of columns that have the values of the key, in the
     order of the key.
     """
@@ -74,7 +74,7 @@ class Target:
 
 
 class Out:
-    """What `row` and `timer` are given beside their first argument."""
+    """The second argument of `row` and `timer`, by which they put out rows and set timers."""
 
     def __init__(self, target: Target, key: tuple[Any, ...], timers: list[Timer] | None, number: int = 0) -> None:
         """`number` is that of the next timer."""
@@ -203,7 +203,7 @@ class Replay:
             self.instance = make()
         except PASSED_ON:
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever the code of the user raises is told with its key
+        except BaseException as error:  # noqa: BLE001 - whatever the code of the user raises is reported with its key
             raise self._failed("__init__", None, error) from None
 
     def row(self, row: Row, at: datetime | None) -> None:
@@ -246,7 +246,7 @@ class Replay:
                 raise self._failed("timer", at, self.out.unfit)
 
     def _failed(self, method: str, given: object, error: BaseException) -> ProcessError:
-        """What went wrong, with the key, and the row or the time that the class was given."""
+        """The error of a method, with the key, and the row or the time that it was given."""
         error = self.out.unfit or error
         at = "" if given is None else f", given {shortened(given)}"
         said = str(error) if isinstance(error, UnfitValueError) else f"raises {_said(error)}"
@@ -256,7 +256,7 @@ class Replay:
 
 
 def _require_done(made: object) -> None:
-    """Refuse what a method gives that is still to be run; Python runs nothing of it."""
+    """Refuse a result that is still to be run; Python runs nothing of it."""
     if isinstance(made, (Awaitable, Generator, AsyncGenerator)):
         raise UnfitValueError("gives a coroutine or generator, of which nothing runs")
 

@@ -1,8 +1,8 @@
 """The state of a key as bytes, from which rows behind its last one go on.
 
-State is what the attributes of an instance hold. It is kept where going on from it is the same as a replay: all values
-are of KINDS, what is read back is the same, and nothing that instances share has changed or, where it can change, is
-held by the instance. Everything else has no bytes, and is replayed.
+State is the values of the attributes of an instance. It is kept where going on from it is the same as a replay: all
+values are of KINDS, they are the same when they are read back, and nothing that instances share has changed or, where
+it can change, is in the state. Everything else has no bytes, and is replayed.
 
 Code may ask with `is` which object it has, and `in` asks that too. So an object comes back as one object wherever it
 is in the state, and a constant that the class reaches comes back as this constant.
@@ -55,7 +55,7 @@ class _UnfitError(Exception):
 
 
 class Shared:
-    """What all instances of a class share: its attributes, and what its code reaches in modules of the project.
+    """Everything that all instances of a class share: its attributes, and what its code reaches in project modules.
 
     A replay would share it among the rows of all keys in its process. So it may not change.
     """
@@ -72,7 +72,7 @@ class Shared:
     def objects(self) -> Mapping[bytes, Any]:
         """The constants by their names, which they have in every process that runs the class.
 
-        A name is made of the value. Different objects of one value are told apart by their place, among as many.
+        A name is made of the value. Different objects of one value are distinguished by their place, among as many.
         """
         same: dict[bytes, list[Any]] = {}
         for value in self._constants.values():
@@ -100,12 +100,12 @@ class Shared:
 
 
 def _value_of(constant: Any) -> bytes:
-    """Equal bytes for equal values; none for one that no state holds."""
+    """Equal bytes for equal values; none for one that no state can have."""
     try:
         return _written(constant, {}, {})
     except PASSED_ON:
         raise
-    except Exception:  # noqa: BLE001 - it holds a value that is not plain, or is large
+    except Exception:  # noqa: BLE001 - it has a value that is not plain, or is large
         return b""
 
 
@@ -183,7 +183,7 @@ def _is_single(value: Any) -> bool:
 
 
 def _look(make: Callable[[], Any], pickler: cloudpickle.Pickler, written: io.BytesIO) -> bytes | None:
-    """What a pickler writes of a class, with what its code reaches."""
+    """The bytes that a pickler writes of a class, with what its code reaches; None where it cannot."""
     try:
         pickler.dump(make)  # type: ignore[no-untyped-call]
     except PASSED_ON:
@@ -214,7 +214,7 @@ def keep(replay: Replay, key: tuple[Any, ...], last: tuple[Any, ...], shared: Sh
     kind = type(instance)
     if kind is not shared.make or not _is_plain(kind):
         return None
-    # The dictionary itself, and no copy: an attribute may hold it.
+    # The dictionary itself, and no copy: an attribute may refer to it.
     attributes = getattr(instance, "__dict__", None)
     slots = [
         (number, name, member.__get__(instance))
@@ -405,7 +405,7 @@ def _read(data: bytes, objects: Mapping[bytes, Any]) -> Any:
 def _is_same(one: Any, other: Any, known: dict[int, int]) -> bool:
     """Whether two values are the same: in types, order, and where one object is meant twice.
 
-    `known` are the objects that were met, and those that stand in their place.
+    `known` are the ids of earlier objects, with those of the objects that stand in their place.
 
     >>> twice = [1]
     >>> _is_same([twice, twice], [[1], [1]], {}), _is_same([twice, twice, -0.0], [twice, twice, 0.0], {})
@@ -419,7 +419,7 @@ def _is_same(one: Any, other: Any, known: dict[int, int]) -> bool:
             return known[id(one)] == id(other)
         known[id(one)] = id(other)
     if kind is Row:
-        # The dictionary too: one that is held beside its row is another object when both are read.
+        # The dictionary too: one that is stored beside its row is another object when both are read.
         return _is_same(vars(one), vars(other), known)
     if isinstance(one, dict):
         # Keys and values without pairs of them: those are objects that end, and others get their ids.

@@ -18,11 +18,11 @@ Checker = Callable[[Any], Any]
 
 
 class UnfitValueError(Exception):
-    """What is wrong with a call or a value, as the rest of a sentence."""
+    """The fault of a call or a value, as the rest of a sentence."""
 
 
 def checker(kind: pa.DataType) -> Checker:
-    """What checks values of an Arrow type.
+    """The function that checks values of an Arrow type.
 
     >>> checker(pa.int8())(5)
     5
