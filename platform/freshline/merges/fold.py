@@ -48,8 +48,8 @@ def best_rows(rows: DataFrame, spec: TableSpec, merge: OneRow) -> DataFrame:
 def find_winners(spark: SparkSession, spec: TableSpec, merge: OneRow, rows: DataFrame, before: Pinned) -> Winners:
     """The winners among new rows that no older row beats, and when the stored row of their key gives way.
 
-    What was read `before` is looked at only where the stored row cannot speak for it: deletes, ties, an order that is
-    not stored.
+    Rows that were read `before` are read again only where the stored row cannot stand for them: deletes, ties, an order
+    that is not stored.
     """
     winners = best_rows(rows, spec, merge)
     deletes = DELETE if merge.delete_condition is not None else None
@@ -95,9 +95,9 @@ def replaces_when(
 def _older_rows(
     spark: SparkSession, spec: TableSpec, merge: OneRow, stored: StoredOrder, before: Pinned, winners: DataFrame
 ) -> DataFrame:
-    """Rows of the winners' keys in what was read `before`, as far as the stored row cannot speak for them.
+    """Rows of the winners' keys that were read `before`, as far as the stored row cannot stand for them.
 
-    A key that is absent may have been deleted by a later event, so deletes are looked up; a tie that the table cannot
+    A key that is absent may have been deleted by a later event, so deletes are read; a tie that the table cannot
     break is broken by the rows of equal order; where the order is not stored at all, every older row counts.
     """
     shadow_inputs({before.name: read_whole(spark, before, arrival=before.is_log)})

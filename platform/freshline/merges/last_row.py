@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from freshline.values.spec import TableSpec
 
-# What is known of an event beside its order.
+# The facts of an event beside its order.
 EVENT = "_freshline_event"
 # The order of a change feed, which says itself which rows are gone.
 BY_CHANGE = "change"
@@ -25,7 +25,7 @@ BY_CHANGE = "change"
 
 @dataclass(frozen=True)
 class LastRow(OneRow):
-    """The last row of each key. `delete_when` is a condition: a winning row that meets it deletes its key.
+    """The last row of each key. `delete_when` is a condition: a winning row that matches it deletes its key.
 
     With `by_change` the last row is that of the last event of a change feed, and a delete takes the key away. An event
     is later than one that arrived before it, or with `by_position` than one that is before it in the database.

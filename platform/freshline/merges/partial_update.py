@@ -58,7 +58,7 @@ class PartialUpdate(Merge):
     """The row of a key has, of each group, the columns of the last row by the group's order.
 
     Columns in no group have their newest value that is not NULL, by `sequence`. A key is not there while the last row
-    of `delete_group` meets `delete_when`.
+    of `delete_group` matches `delete_when`.
     """
 
     name: ClassVar[str] = "partial_update"
@@ -222,7 +222,7 @@ class PartialUpdate(Merge):
         return tuple(found)
 
     def stands_for_rows(self, rows: Any, stored: Any, spec: TableSpec) -> bool:
-        # What broke a tie, by which row a column in no group was set, and that a key was deleted, is not stored.
+        # Three facts are not stored: the breaker of a tie, the row that set a column in no group, a key's delete.
         if self.tie_breaker is not None or self.sequence is not None or self.delete_when is not None:
             return False
         if any(name is None for names in self.stored_sequences(spec) for name in names):

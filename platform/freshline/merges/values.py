@@ -1,7 +1,7 @@
 """Columns that are functions of all values of a key, by one GROUP BY: the same in whatever order rows come.
 
-Where a function looks at values one after the other, it is given them sorted, so that digits and ties follow from the
-set of rows. Zeros are positive, because Spark takes both for equal and keeps either.
+A function that takes values one after the other is given them sorted, so that digits and ties follow from the set of
+rows. Zeros are positive, because Spark takes both for equal and keeps either.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Values:
 
     @property
     def place(self) -> str:
-        """What a value is sorted by."""
+        """The expression by which a value is sorted."""
         return comparable(self.sql, self.kind)
 
 
@@ -135,7 +135,7 @@ def as_rows(rows: DataFrame, stored: DataFrame, folds: Sequence[Fold], spec: Tab
 
 
 def as_stored_results(folded: DataFrame, stored: DataFrame, folds: Sequence[Fold], spec: TableSpec) -> DataFrame:
-    """What was folded of `as_rows`, in the types of the table; a count of nothing is 0."""
+    """The folded rows of `as_rows`, in the types of the table; a count of nothing is 0."""
     counts = {fold.column.lower() for fold in folds if fold.function is Aggregate.COUNT}
     columns = []
     for name in spec.columns or ():

@@ -17,7 +17,7 @@ NULL_VERSION = "NULL_VERSION"
 class Versioned(OneRow):
     """The row of each key with the greatest version; of equal versions the greatest row.
 
-    `order` is the version. `delete_when` is a condition: a winning row that meets it deletes its key.
+    `order` is the version. `delete_when` is a condition: a winning row that matches it deletes its key.
     """
 
     name: ClassVar[str] = "versioned"

@@ -7,7 +7,7 @@ the k-th row from that end among those taken as one of the variables (None: as a
 partition; `["count" | "sum" | "min" | "max", variables, n]` over such rows, where n is None to count rows. The row that
 is asked about counts as taken.
 
-NULL is None, and a condition that is neither true nor false does not hold, as in SQL. A NaN equals itself and is
+NULL is None, and a condition that is neither true nor false does not match, as in SQL. A NaN equals itself and is
 greater than any number, as in Spark.
 """
 

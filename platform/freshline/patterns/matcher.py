@@ -4,7 +4,7 @@ Without conditions on the match so far, all beginnings are followed at once, as 
 earlier beginning first, then what the pattern prefers. Two threads at one place have one future, so the second is
 dropped; there are never more than the pattern has places, whatever the rows are (K. Thompson 1968; the order of
 preference is R. Pike's). With WITHIN the future follows from the beginning too, so beginnings are tried one by one. A
-condition that looks at the rows matched so far makes every way its own: then one way is followed after another.
+condition that reads the rows matched so far makes every way its own: then one way is followed after another.
 
 Where further rows may come, the search ends with the first match that they could change.
 """
@@ -74,7 +74,7 @@ class Match:
 class Rows:
     """The rows of a partition in their order.
 
-    `masks` has for each row the sum of 2 to the number of each variable whose condition holds for it. `times` are
+    `masks` has for each row the sum of 2 to the number of each variable whose condition is true for it. `times` are
     microseconds, or None; they are needed with WITHIN only. `more_from` is the least time of the rows that may come
     behind these, None where there are no more.
     """
@@ -158,7 +158,7 @@ class _Search:
         raise NotImplementedError
 
     def _followed(self, row: int) -> Sequence[tuple[int, ...]]:
-        """What may come behind each place that takes a row."""
+        """The places that may follow each place that takes a row."""
         is_last = row == len(self.masks) - 1 and self.more_from is None
         return self.at_last if is_last else self.program.following
 
@@ -315,7 +315,7 @@ class _Backtracking(_Search):
     def _from(self, start: int) -> Match | None:
         """The preferred match from a row on: the first that a search in the order of preference comes to."""
         program = self.program
-        # What is still to be tried, the preferred at the end: a place, and how many rows were taken before it.
+        # Pairs that are still to be tried, the preferred at the end: a place, and how many rows were taken before it.
         waiting = [(place, 0) for place in reversed(self._firsts(start))]
         places: list[int] = []
         labels: list[int] = []

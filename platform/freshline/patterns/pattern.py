@@ -2,7 +2,7 @@
 
 The language is that of SQL:2016 (ISO/IEC 19075-5): variables, sequences, `|`, groups, `()`, the quantifiers `*`, `+`,
 `?`, `{n}`, `{n,}`, `{n,m}` and `{,m}`, each with `?` behind it for as few as possible, `PERMUTE`, `{- -}`, `^` and `$`.
-What stands first is preferred: of `A | B` the A, of `A*` as many as there are.
+The first one is preferred: of `A | B` the A, of `A*` as many as there are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PatternError(Exception):
 
 @dataclass(frozen=True)
 class Variable:
-    """One row for which the condition of the variable holds. The name is in upper case, unless it was quoted."""
+    """One row for which the condition of the variable is true. The name is in upper case, unless it was quoted."""
 
     name: str
 

@@ -1,7 +1,7 @@
 """A pattern as a program: from each place where a row is taken, the places that may follow, the preferred first.
 
-A place is one occurrence of a variable; a part that is repeated a number of times has so many copies. What stands
-between two places takes no row, so it is walked once, here, and not for each row. The walk goes on like a search with
+A place is one occurrence of a variable; a part that is repeated a number of times has so many copies. The steps between
+two places take no row, so they are walked once, here, and not for each row. The walk goes on like a search with
 backtracking, and stops where it comes again to a step with the same loops entered: whatever could follow is in the list
 already, and preferred.
 """
