@@ -259,7 +259,7 @@ class LookupKeyError(RefreshError):
 
 
 class AsOfDuplicateError(RefreshError):
-    """An as-of join meets two versions of one key that hold since one time."""
+    """An as-of join finds two versions of one key that are valid since one time."""
 
     code = "ASOF_DUPLICATE"
 
@@ -326,7 +326,7 @@ class PromiseBrokenError(RefreshError):
 class ProcessFailedError(RefreshError):
     """A class of `freshline.process` raised, or put out a row that its columns do not take.
 
-    A retry would meet the same rows, so a person has to correct the class.
+    A retry would read the same rows, so a person has to correct the class.
     """
 
     code = "PROCESS_FAILED"
@@ -336,7 +336,7 @@ class ProcessFailedError(RefreshError):
 class ProcessKeyError(RefreshError):
     """The input shows types of a key by which a class of `freshline.process` cannot be given its rows.
 
-    The declaration did not show them. A retry would meet the same types, so a person has to correct it.
+    The declaration did not show them. A retry would find the same types, so a person has to correct it.
     """
 
     code = "PROCESS_KEY"
@@ -848,7 +848,7 @@ class ReportedError(FreshlineError):
 
 
 def shown_problem(error: Exception) -> str:
-    """What was wrong with a value, for the sentence of an error.
+    """The fault of a value, for the sentence of an error.
 
     >>> shown_problem(KeyError("table"))
     "KeyError 'table'"
@@ -889,7 +889,7 @@ def _text_or_none(value: object) -> str | None:
 
 @cache
 def _plain_errors() -> dict[str, type[FreshlineError]]:
-    """The classes of errors, by code, that hold nothing but a sentence and a place."""
+    """The classes of errors, by code, that have nothing but a sentence and a place."""
     found: dict[str, type[FreshlineError]] = {}
     pending: list[type[FreshlineError]] = [FreshlineError]
     while pending:
