@@ -84,7 +84,7 @@ class BackfillRequest:
 
 @dataclass
 class _Run:
-    """How far a backfill is."""
+    """The progress of a backfill."""
 
     done: list[Chunk] = field(default_factory=list)
     failed: list[tuple[Chunk, Mapping[str, Any]]] = field(default_factory=list)

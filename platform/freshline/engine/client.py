@@ -124,7 +124,7 @@ class EngineClient:
 
     @property
     def connect_address(self) -> str:
-        """Where Spark Connect clients find the engine; they need the token too."""
+        """The address of the engine for Spark Connect clients; they need the token too."""
         return f"sc://localhost:{self._engine.connect_port}"
 
     def health(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class EngineClient:
         return found
 
     def status(self) -> list[dict[str, Any]]:
-        """How every table stands, with what is running."""
+        """The status of each table, with the refresh that runs."""
         found: list[dict[str, Any]] = self._ask("GET", "/status")
         return found
 

@@ -1,7 +1,7 @@
 """The classes that a connector needs, for a session that is running already.
 
 Their jars are not among those that every session starts with: they are fetched, checked and made known to the JVM when
-the first source of the connector is read. Who has none waits for none.
+the first source of the connector is read. A project without such a source does not wait for them.
 """
 
 from __future__ import annotations

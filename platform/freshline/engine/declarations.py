@@ -27,7 +27,7 @@ from freshline.values.settings import Settings
 
 LOG = logging.getLogger(__name__)
 
-# How long the loops wait for what is read, and how often requests that wait inspect whether they are cancelled.
+# The seconds that the loops wait for reading, and those after which waiting requests check whether they are cancelled.
 _PATIENCE_SECONDS = 2.0
 _CHECK_SECONDS = 0.5
 

@@ -4,7 +4,7 @@ Each source has a token of its own, which opens nothing else. Nothing here needs
 file in the folder of its source, and is read when the source is refreshed. So it is taken while Spark starts, while
 files have errors, and while tables are suspended.
 
-Who has no token of a source learns nothing, not even which sources there are.
+A client without a token of a source learns nothing, not even which sources there are.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Ingest:
 
     @property
     def taken(self) -> int:
-        """How many posts are being taken now."""
+        """The number of posts that are being taken now."""
         return self._taken.total()
 
     def close(self) -> None:
@@ -290,7 +290,7 @@ class _Headers:
         return [value for each, value in self._headers if each == name]
 
     def one(self, name: str) -> str:
-        """The value of a header, empty where it is not sent. Of two nobody can say which is meant."""
+        """The value of a header, empty where it is not sent. Two values are refused: nobody knows which is meant."""
         found = self.all(name)
         if len(found) > 1:
             raise _RefusedError(HTTPStatus.BAD_REQUEST, f"the header {name} is sent twice. Send it once.")

@@ -56,7 +56,7 @@ class Jar:
 
     @property
     def path(self) -> str:
-        """Where it is below the root of a Maven repository."""
+        """The path of the jar below the root of a Maven repository."""
         group, artifact, version = self.coordinate.split(":")
         return f"{group.replace('.', '/')}/{artifact}/{version}/{self.file_name}"
 

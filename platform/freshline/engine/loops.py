@@ -2,8 +2,8 @@
 
 One thread decides, the threads of `Work` do. A table is wished for because an input of it has a new version
 (continuous), or because it is due (all modes), or because one that is due depends on it; a source that is watched is
-wished for every second or so. Which wish is fulfilled when is decided in `plan/schedule.py`. A failed refresh waits
-longer each time before it is tried again, and never ends the loops.
+wished for every second or so. `plan/schedule.py` decides which wish is fulfilled when. A failed refresh waits longer
+each time before it is tried again, and never ends the loops.
 
 Every step follows the decisions about tables: other freshnesses are a new graph, which is taken up without a restart,
 and suspended tables are left alone with those below. A refresh that runs is left to end at its commit. The next one

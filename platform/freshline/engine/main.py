@@ -129,7 +129,7 @@ class Engine:
     # -- what the server offers
 
     def health(self) -> dict[str, Any]:
-        """Who this is, and whether it keeps the tables by itself."""
+        """The version and process of this engine, and whether it keeps the tables by itself."""
         return {
             "version": __version__,
             "pid": os.getpid(),
@@ -513,7 +513,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.setsid()
     try:
         settings = read_settings(find_project(given.project.absolute()), os.environ)
-        # Of this process, the JVM and the worker: tables, logs and tokens are their owner's.
+        # It applies to this process, the JVM and the worker: tables, logs and tokens are their owner's.
         os.umask(settings.umask)
         _log_to(settings)
         return run_engine(settings, loops=given.loops, report=report, down_mark=given.down_mark)

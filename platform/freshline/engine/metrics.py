@@ -249,7 +249,7 @@ class Metrics:
 
 
 def open_by_kind(kinds: Iterable[str], open_requests: Iterable[str]) -> dict[str, int]:
-    """How many requests of each kind are open, with 0 for the kinds that have none.
+    """The number of open requests of each kind, with 0 for the kinds that have none.
 
     >>> open_by_kind(["sql", "tick"], ["sql", "sql"])
     {'sql': 2, 'tick': 0}

@@ -23,8 +23,8 @@ _KILLED_SECONDS = 10.0
 class ProcessId:
     """A process: its number, and its start in seconds since 1970.
 
-    That moves when the clock is set. `mark` does not: the boot of the machine and the start since then, as the kernel
-    counts it; empty where it is not known.
+    The start moves when the clock is set. `mark` does not: it is the boot of the machine and the start since then, as
+    the kernel counts it; empty where it is not known.
     """
 
     pid: int

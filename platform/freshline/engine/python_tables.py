@@ -78,7 +78,7 @@ class PythonTables:
     ) -> str:
         """Call the function of a table on its inputs at their positions; the name of a global temporary view.
 
-        Of inputs in `views`, the function gets the rows of a global temporary view in place of all rows.
+        For inputs in `views`, the function gets the rows of a global temporary view in place of all rows.
 
         Raises QueryError, with file and line, for what the function raised, PythonLimitError, and CancelledError.
         """

@@ -1,4 +1,4 @@
-"""Where Prometheus finds an engine: two files in the state directory, for a Prometheus that is configured once.
+"""The two files in the state directory by which a Prometheus that is configured once finds an engine.
 
 `metrics/targets.json` has the address of the running engine (the file of `file_sd_configs`), and is an empty list
 after an engine has ended in order. After a `kill -9` the old address stays, so that Prometheus reports a target that

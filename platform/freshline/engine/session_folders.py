@@ -37,7 +37,7 @@ class SessionFolders:
 
     @property
     def confs(self) -> Path:
-        """Where Spark's confs stand while it starts."""
+        """The file with Spark's confs while it starts."""
         return self._own.with_name(f"{self._own.name}.conf")
 
     def make(self) -> None:

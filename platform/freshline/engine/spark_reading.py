@@ -48,7 +48,7 @@ def rows_in_spark(
 def changes_in_spark(settings: Settings, path: Path, table: str, after: int, to: int) -> pa.Table:
     """The changes of the versions after one up to another, oldest first. Raises as `rows_in_spark`.
 
-    Where Delta has not recorded them, they are the rows that one version has and the one before it has not.
+    Changes that Delta has not recorded are the rows in which a version and the one before it differ.
     """
     session = own_session(settings, app_name=_APP)
     with _refusals(table):

@@ -40,7 +40,7 @@ def engine_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def record_file(settings: Settings) -> Path:
-    """Where the record of the running `up` stands."""
+    """The file with the record of the running `up`."""
     return settings.state / "up.json"
 
 

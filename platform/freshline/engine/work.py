@@ -49,7 +49,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Places:
-    """How many refreshes are made at once: `most`, and `backfills` beside them."""
+    """The number of refreshes at one time: `most`, and `backfills` beside them."""
 
     most: int
     backfills: int
@@ -125,7 +125,7 @@ class Work:
 
     @property
     def waiting(self) -> int:
-        """How many jobs have not begun."""
+        """The number of jobs that have not begun."""
         with self._changed:
             return len(self._waiting)
 
