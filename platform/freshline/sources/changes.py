@@ -228,7 +228,7 @@ def _fill_unsent(rows: DataFrame, stored: DataFrame, unknown: DataFrame | None, 
     rejected = is_rejected_of_key(spec)
     counts = good | rejected
     before = Window.partitionBy(*keys, counts).orderBy(FILE, RECORD)
-    # How often what was known of the key came to its end: this event begins anew, or is not known itself.
+    # The number of ends of the key's known values: this event begins anew, or is not known itself.
     ends = F.count_if(rejected | F.col(OP).isin(DELETE, INSERT)).over(before)
     event = _place(F.lit(_IN_BATCH))
     passed = F.filter(_BATCH_TRUNCATES, lambda each: ~_is_later(each, event))
@@ -275,7 +275,7 @@ def _newest_whole(
             F.col("_freshline_newest.place").alias("_freshline_newest_place"),
         )
     )
-    # Of each partition the last one is enough.
+    # The last one of each partition is enough.
     last = (
         events.where(F.col(OP) == TRUNCATE)
         .groupBy(FILE)
@@ -294,7 +294,7 @@ def _newest_whole(
 
 
 def _place(seq: Column) -> Column:
-    """Where an event is: in the order of arrival, and in the database."""
+    """The place of an event in the order of arrival, and in the database."""
     at = [seq.cast("bigint").alias("seq"), F.col(FILE).alias("part"), F.col(RECORD).alias("record")]
     return F.struct(*at, F.col(POSITION).alias("at"))
 
@@ -345,7 +345,7 @@ def mark_kept(rows: DataFrame, stored: DataFrame, spec: SourceSpec, begun: Seque
     arrived = rows.where(placed).join(_small(wanted, count), list(spec.primary_key), "left_semi")
     of_log = [_seen(each, F.col(SEQ), F.lit(None), spec) for each in (newest, events.where(in_begun))]
     seen = reduce(DataFrame.unionByName, [*of_log, _seen(arrived, F.lit(_IN_BATCH), F.col(ERROR), spec)])
-    # Of each partition of the log the last TRUNCATE is enough.
+    # The last TRUNCATE of each partition of the log is enough.
     last = (
         history.where(F.col(OP) == TRUNCATE)
         .groupBy(FILE)
@@ -426,7 +426,7 @@ def _doubtful_keys(rows: DataFrame, stored: DataFrame, spec: SourceSpec, begun: 
     last = F.max(F.when(good & (F.col(OP) == DELETE), place))
     told = F.col(TRANSACTION).isNotNull()
     within = rows.where((good | rejected) & told).groupBy(*keys, TRANSACTION).agg(first.alias("f"), last.alias("l"))
-    # Of a record that cannot be read nobody knows the transaction.
+    # Nobody knows the transaction of a record that cannot be read.
     unread = F.min(F.when(rejected & ~told, place))
     beside = rows.where(good | rejected).groupBy(*keys).agg(unread.alias("f"), last.alias("l"))
     found = within.where("f < l").select(*keys).unionByName(beside.where("f < l").select(*keys))

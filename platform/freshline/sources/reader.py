@@ -59,7 +59,7 @@ class Host(Protocol):
 
     @property
     def warehouse(self) -> Warehouse:
-        """Where tables are, and what stands beside them."""
+        """The folder of the tables, and the files beside them."""
 
     @property
     def epoch(self) -> int:
@@ -177,7 +177,7 @@ class Certain:
 
 @dataclass(frozen=True)
 class Tail:
-    """Where the records between two positions are: those that `logged` is true of in the log, others in a portion."""
+    """The places of the records between two positions: in the log where `logged` is true, the others in a portion."""
 
     logged: Column | None = None
     unread: Any = None
@@ -283,7 +283,7 @@ class Reader(Extension, ABC, Generic[L, P]):
         """
 
     def waiting(self, left: int) -> str:
-        """Why a part of what is there was not read."""
+        """The reason why a part of the records was not read."""
         return f"{left} records wait"
 
     def close(self) -> None:
@@ -296,5 +296,5 @@ class Reader(Extension, ABC, Generic[L, P]):
         raise NotImplementedError
 
     def tail(self, spark: SparkSession, start: Any, end: Any, position: Any, asked: Asked) -> Tail:
-        """Where the records between two positions are now, when the log has read up to `position`."""
+        """The places of the records between two positions, when the log has read up to `position`."""
         raise NotImplementedError

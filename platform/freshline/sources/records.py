@@ -63,14 +63,14 @@ from freshline.values.watermark import (
 
 RAW = "_freshline_raw"
 ERROR = "_freshline_error"
-# Of the keys of records: their values, and why one is none.
+# For the keys of records: their values, and the reason why one is none.
 KEYED, KEY_ERROR = "_freshline_keyed", "_freshline_key_error"
 _HELD = "_freshline_held"
 # Whether a record can be decoded again from its own bytes, and the names of its fields where its file has its own.
 AGAIN = "_freshline_again"
 FIELDS = "_freshline_fields"
 
-# Of the quarantine of a change feed: the bits of a key of which a newer event than all good ones was rejected.
+# In the quarantine of a change feed: the bits of a key of which a newer event than all good ones was rejected.
 UNKNOWN_KEY = "_freshline_unknown_key"
 
 REJECTIONS: dict[str, str] = {

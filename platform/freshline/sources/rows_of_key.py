@@ -1,4 +1,4 @@
-"""Which rows have a key while a transaction changes them: pure, and sent to the processes of Spark as it is.
+"""The rows that have a key while a transaction changes them: pure, and sent to the processes of Spark as it is.
 
 Most databases check a unique key at each row. Where it is checked at the end of a statement or transaction, keys may
 change places: `UPDATE t SET id = id + 1` gives row 1 the key 2 before row 2 has left it. The changes arrive in this
@@ -22,7 +22,7 @@ class Seen(NamedTuple):
     `op` is None for one that went to quarantine and of which nothing else is known. `image` are bits of the row that it
     leaves, None for a rejected one, and `removed` those of the row that it took away, None where that was not sent.
     `is_bare` says that all but the key is NULL in the old image, as where the database sends the key alone. `truncates`
-    is how often all rows were removed before it. Of a delete that `is_asked`, `find_survivors` gives the outcome.
+    is how often all rows were removed before it. For a delete that `is_asked`, `find_survivors` gives the outcome.
     """
 
     place: Place
@@ -70,7 +70,7 @@ def find_survivors(events: Iterable[Seen]) -> list[Survivor]:
         if event.truncates != truncates:
             rows, truncates = [], event.truncates
         if event.op is None:
-            # Of this transaction or the next.
+            # It is of this transaction or the next.
             unsure = 2
             unread.append(_Row(None, event.place, True))
             continue

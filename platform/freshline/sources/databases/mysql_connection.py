@@ -20,7 +20,7 @@ from freshline.refresh.cancellation import Cancellation
 from freshline.sources.databases.this_machine import is_this_machine
 from freshline.sources.tls import TlsFiles
 
-# How long a server may take to answer a connection, and then to send something, in seconds.
+# The seconds that a server may take to answer a connection, and then to send something.
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 600
 _PORT = 3306
 _SETTINGS = (
@@ -96,7 +96,7 @@ class MysqlConnection:
         self._tls = tls
         self._where = where
         self._connection: Any = None
-        # Of what the connection was made; a text that is a secret is not kept.
+        # The hash of the texts that the connection was made of; a text that is a secret is not kept.
         self._made_of: int | None = None
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from freshline.sources.databases.postgres_values import DatabaseType
 from freshline.sources.databases.this_machine import is_this_machine
 from freshline.sources.tls import TlsFiles
 
-# How long a server may take to answer a connection, in seconds.
+# The seconds that a server may take to answer a connection.
 _CONNECT_SECONDS = 10
 _SETTINGS = """
 SET datestyle = 'ISO, YMD'; SET timezone = 'UTC'; SET bytea_output = 'hex'; SET extra_float_digits = 1;
@@ -63,7 +63,7 @@ class PostgresConnection:
         self._named_in_errors = where
         self._explain = explain
         self._connection: psycopg.Connection[Any] | None = None
-        # Of what the connection was made; a text that is a secret is not kept.
+        # The hash of the texts that the connection was made of; a text that is a secret is not kept.
         self._made_of: int | None = None
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ def source_error(error: psycopg.Error, *, where: str) -> SourceError:
 
 
 def _connection_error(text: str, where: str) -> SourceError:
-    """Of a connection that was not made, or broke: only what the server itself says is shown."""
+    """The error of a connection that was not made, or broke. It shows only the text of the server itself."""
     said = _SAID.search(text)
     if _REFUSED.search(text):
         because = said[1].strip() if said is not None else _shown(text)
@@ -240,7 +240,7 @@ class TypeCatalog:
         while ask:
             for row in connection.execute(_TYPES, (sorted(ask),)):
                 rows[row[0]] = row
-            # Of a domain its base, of an array its element.
+            # The base of a domain, the element of an array.
             ask = {oid for row in rows.values() for oid in row[3:5] if oid} - rows.keys()
 
         def resolved(oid: int) -> DatabaseType:

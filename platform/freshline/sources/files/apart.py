@@ -26,7 +26,8 @@ from freshline.sources.files.lines import Inspected, PassingError, Reading
 from freshline.sources.files.position import FileMark
 from freshline.sources.formats.container import Container
 
-# How a process ends of its own code. By any other signal somebody else has ended it, and no file is to blame.
+# The signals by which a process ends of its own code. After any other, somebody else has ended it, and no file is to
+# blame.
 _BY_CODE = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
 # As `__name__` is where it is imported.
 _MODULE = "freshline.sources.files.apart"

@@ -144,7 +144,7 @@ def _relative(root: Path, path: Path) -> str:
 
 
 def find_unread(root: Path, marks: tuple[FileMark, ...], known: Mapping[str, FileMark]) -> Unread:
-    """Which of the listed files were never read, and which are no longer what was read."""
+    """The listed files that were never read, and those that have changed since they were read."""
     new: list[FileMark] = []
     changed: list[FileChangedError] = []
     for mark in marks:

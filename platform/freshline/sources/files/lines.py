@@ -57,13 +57,13 @@ _PASSING = frozenset(
 )
 # So the error of a task begins that could not read a file to its end, before the reason and the path.
 ENDED = "freshline read less than it had found"
-# How texts begin that are not UTF-8, by whoever marks them.
+# Marks at the beginning of texts that are not UTF-8.
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How the lines of a source are read. Links below `root` are not followed unless `follow_links` says so.
+    """The way in which lines of a source are read. Links below `root` are not followed unless `follow_links` says so.
 
     `skip` is the number of lines before the first record.
     """
@@ -179,7 +179,7 @@ class _Lines:
         return b"\\u" not in self.data or (b"\\ud" not in self.data and b"\\uD" not in self.data)
 
     def filled(self, reading: Reading) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which lines are not blank."""
+        """The mask of the lines that are not blank."""
         filled: np.ndarray[Any, np.dtype[np.bool_]] = self.lengths >= (0 if reading.format == "every" else 1)
         if reading.format == "json":
             # A blank line begins with its line feed.
@@ -274,7 +274,7 @@ def _fits(part: _Lines, reading: Reading) -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """Why a file could not be read, in one line."""
+    """The reason why a file could not be read, in one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     first, _, _ = str(error).partition("\n")
@@ -318,7 +318,7 @@ def read_pieces(pieces: Sequence[Piece], reading: Reading) -> Iterator[pa.Record
                 require_whole(file, piece)
                 file.seek(piece.start)
                 packed = ending_of(os.fsdecode(piece.path), PACKED)
-                # Of a packed file its own end says where it ends.
+                # The end of a packed file follows from the file itself.
                 end = piece.size if piece.end is None and packed is None else piece.end
                 ranged = file if end is None else _Range(file, end - piece.start)
                 source = unpacked(ranged, packed)

@@ -1,10 +1,9 @@
 """The short way for JSON lines that leave no doubt.
 
-Spark's own JSON reader is faster than parsing lines of text, but it keeps no raw bytes, and of a line it reads the
-first value and forgets the rest. So the lines are inspected first (`lines.py`). Where each is an object that
-ends with its only closing brace, nothing can stand behind the record. Then the reader's own verdict is enough: a record
-that it cannot read stops the batch, which is read the long way instead (`FilesReader.read`). Both ways give the same
-rows.
+Spark's own JSON reader is faster than parsing lines of text, but it keeps no raw bytes, and it reads the first value of
+a line and forgets the rest. So the lines are inspected first (`lines.py`). Where each is an object that ends with its
+only closing brace, nothing can follow the record. Then the reader's own verdict is enough: a record that it cannot read
+stops the batch, which is read the long way instead (`FilesReader.read`). Both ways give the same rows.
 
 Only for sources without a key, whose records need neither their raw bytes nor a comparison with others, and for files
 whose names Spark takes as they are.
@@ -35,11 +34,11 @@ from freshline.values.format import PARSED
 from freshline.values.spec import SourceSpec
 
 DOUBT = "_freshline_doubt"
-# Of fewer bytes the short way is not shorter.
+# For fewer bytes the short way is not shorter.
 SMALL_BYTES = 4 << 20
 # Up to this many files each is read by tasks of its own, so that the place of a row in its task is its line.
 MOST_FILES = 64
-# Of other names Spark makes patterns (`*`, `?`, `[`, `{`, backslash) or escapes.
+# Spark takes other names for patterns (`*`, `?`, `[`, `{`, backslash) or escapes.
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_./=-]+")
 # Spark leaves it out whatever is asked for.
 HIDDEN = "._COPYING_"

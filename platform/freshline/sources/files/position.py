@@ -1,4 +1,4 @@
-"""How far a log table has read a landing folder: which files."""
+"""The position of a log table in a landing folder: the files that it has read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which files of a folder a log table has read, in little memory.
+"""The files of a folder that a log table has read, in little memory.
 
 A name stays known for ever: a file that comes back, and a post that is sent again with its key, must not be read twice.
-Most of these files are gone from the folder. So of each name in the table beside the log a number of eight bytes is in
-memory, and what is known of a file only while it is in the folder. A name whose number is not there was never read; for
+Most of these files are gone from the folder. So memory has a number of eight bytes for each name in the table beside
+the log, and the facts of a file only while it is in the folder. A name whose number is not there was never read. For
 one whose number is there the table itself decides, because two names may have one number.
 """
 
@@ -72,7 +72,7 @@ class ReadFiles:
         self._table = table
         self._guard = threading.Lock()
         self._names, self._up_to = Names(), 0
-        # Of files that are in the folder, or were when it was listed last.
+        # The facts of files that are in the folder, or were when it was listed last.
         self._marks: dict[str, FileMark] = {}
 
     def find(self, position: FilesPosition, paths: Collection[str]) -> dict[str, FileMark]:

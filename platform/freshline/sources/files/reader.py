@@ -107,7 +107,7 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         assert isinstance(spec.connection, Files)
         self._files = spec.connection
         self._folder = self._files.folder_of(spec.name)
-        # Of the connector's own kind, as are all positions that are made of it.
+        # It has the connector's own kind of position, as have all that are made of it.
         self._nothing_read = self._files.position(0, ())
         self._read_files = ReadFiles(host.warehouse.files(spec.name))
 
@@ -262,8 +262,8 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
     ) -> Tail:
         marks = end.recent
         intact = frozenset(mark.path for mark in marks if _is_intact(self._folder, mark))
-        # Which of two records with one key stays depends on which came first. So all are judged as one batch each time,
-        # and not as the batches in which they arrived, for as long as all files are there.
+        # Of two records with one key, the order of arrival decides which stays. So all are judged as one batch each
+        # time, and not as the batches in which they arrived, for as long as all files are there.
         read = self.known(position, [mark.path for mark in marks])
         logged, opened = split_files(marks, read, intact, prefer_files=bool(self.spec.primary_key))
         gone = [mark.path for mark in opened if mark.path not in intact]
@@ -283,7 +283,7 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
 
     @cached_property
     def _container(self) -> Container | None:
-        """How files are read whose records are not lines. Needs a session of Spark."""
+        """The reader of files whose records are not lines, None for lines. Needs a session of Spark."""
         assert self.spec.format is not None
         container: Container | None = self.spec.format.container(self.spec)
         return container
@@ -300,7 +300,7 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         )
 
     def _counts(self, portion: FilesPortion) -> dict[str, int]:
-        """How many records there are of each file."""
+        """The number of records of each file."""
         counts = {file.mark.path: 1 for file in portion.inspected if file.error is not None}
         for header, files in self._by_header(portion).items():
             skip = 1 if header is not None and self._has_header else 0

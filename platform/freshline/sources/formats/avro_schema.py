@@ -115,7 +115,7 @@ def least_bytes(schema: Schema, record: Record, known: dict[str, int] | None = N
 
 
 def _values_at_least(schema: Schema, record: Record, known: dict[str, int]) -> int:
-    """How many values each one has within at least: names that stand for each other make many of a short schema."""
+    """The least number of values within each one: names that stand for each other make many of a short schema."""
     schema = resolve(schema, record)
     if kind_of(schema) not in ("record", "error"):
         return 1

@@ -35,7 +35,7 @@ class FramedSchema:
 
 @dataclass(frozen=True)
 class FramedReading:
-    """How framed records are read.
+    """The schemas and types by which framed records are read.
 
     `schemas` are those of the registry by their ids, None for one that is none of Avro. An id that is not among them is
     unknown to the registry. `schema` is the one that records are resolved to. `is_key` says that a value which is no

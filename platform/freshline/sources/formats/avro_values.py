@@ -263,5 +263,5 @@ def _single(values: list[Any], of: str, schema: dict[str, Any]) -> pa.Array:
 
 def _decimal(value: bytes, scale: int) -> Decimal:
     unscaled = Decimal(int.from_bytes(value, "big", signed=True))
-    # Of more digits than Arrow has it fits no declared type, as the greatest of Arrow's does.
+    # A number with more digits than Arrow has fits no declared type, and neither does the greatest of Arrow's.
     return (unscaled if abs(unscaled) <= _TOO_GREAT else _TOO_GREAT).scaleb(-scale, DIGITS)

@@ -46,7 +46,7 @@ class Contents:
 
 
 class Container(ABC):
-    """How a file of a format is read. Subclasses are frozen dataclasses.
+    """The reader of files of a format. Subclasses are frozen dataclasses.
 
     `is_unpacked` says that files whose names end with `.gz` and the like are unpacked before. `has_values` says that
     records have values of the declared types, in the column PARSED; else they are texts, in the column VALUE.

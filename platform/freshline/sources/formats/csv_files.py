@@ -27,9 +27,9 @@ _SLACK = 4
 
 @dataclass(frozen=True)
 class _Record:
-    """A record without what ended it; `line` are the lines before it, `end` and `next_line` the place behind it.
+    """A record without its line break; `line` are the lines before it, `end` and `next_line` the place behind it.
 
-    Of one that is too large only the beginning is there.
+    One that is too large has only its beginning here.
     """
 
     text: bytes
@@ -201,7 +201,7 @@ class _Ending:
 
     @staticmethod
     def _next(data: bytes, at: int, *signs: int | None) -> int:
-        """Where the next of some bytes is, or the end."""
+        """The place of the next of some bytes, or the end."""
         found = (data.find(sign, at) for sign in signs if sign is not None)
         return min((place for place in found if place >= 0), default=len(data))
 

@@ -111,10 +111,10 @@ class _Changed(Exception):
 
 @dataclass(frozen=True)
 class Reading:
-    """How records become events.
+    """The declared facts by which records become events.
 
     `columns` are the declared columns with their types, `keys` those of PRIMARY KEY. `time_unit` is that of numbers
-    which no inline schema explains, None where it is not declared. `decimals` says what a text is that stands for a
+    which no inline schema explains, None where it is not declared. `decimals` is the form of a text that stands for a
     DECIMAL without an inline schema: `base64`, `text`, or None for either where it is clear. `unavailable` is the text
     that stands for a value which was not sent.
     """

@@ -71,8 +71,10 @@ _BLANKS = " \t\r\n"
 
 @dataclass(frozen=True)
 class Record:
-    """Where values come from: `raw` is the column with the text of a JSON record, where Spark's parser hands on numbers
-    by way of a DOUBLE; None where it hands on their own text. `csv` says that every value is a text of its own.
+    """The origin of values.
+
+    `raw` is the column with the text of a JSON record, where Spark's parser hands on numbers by way of a DOUBLE; None
+    where it hands on their own text. `csv` says that every value is a text of its own.
     """
 
     raw: str | None = None

@@ -194,7 +194,7 @@ def _as_list(values: pa.Array) -> pa.Array:
 
 
 def _offsets(values: Any) -> tuple[Counts, int, int]:
-    """Where the values of each list begin, from 0 on, and the range of them all."""
+    """The places where the values of each list begin, from 0 on, and the range of them all."""
     offsets = np.asarray(values.offsets).astype(np.int64)
     begin, end = int(offsets[0]), int(offsets[-1])
     return offsets - begin, begin, end
@@ -389,7 +389,7 @@ _LEAVES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, Any], pa
 
 
 def cut_off(coarse: pa.Array, fine: pa.Array) -> Mask | None:
-    """Which values have a time with digits behind the microsecond; None for a type without times.
+    """The mask of values that have a time with digits behind the microsecond; None for a type without times.
 
     `coarse` are the values with times in microseconds, and `fine` the same ones in nanoseconds. Nanoseconds of years
     that 64 bits do not reach are right but for a multiple of 2^64, and so are the ones that they are compared with.

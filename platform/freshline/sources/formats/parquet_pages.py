@@ -1,4 +1,4 @@
-"""Which columns a Parquet file has in its groups of rows, and how large their pages are, as the file itself says.
+"""The columns of a Parquet file in its groups of rows, and the sizes of their pages, as the file itself says.
 
 Arrow trusts a file in two ways, so both are checked here before it is asked. It makes room for as many bytes as the
 header of a page says, so one damaged byte would cost gigabytes. And asked for the metadata of a damaged column, it ends
@@ -72,7 +72,7 @@ def _chunk(column: dict[int, Any]) -> Chunk:
 
 
 def page_sizes(file: BinaryIO, chunk: Chunk) -> Iterator[tuple[int, int]]:
-    """Of each page where it begins, and its bytes unpacked. Raises DamagedParquet."""
+    """The place where each page begins, and its bytes unpacked. Raises DamagedParquet."""
     at, end = chunk.start, chunk.start + chunk.size
     while at < end:
         length, header = _read_header(file, at, min(_MOST_HEADER_BYTES, end + _SLACK - at))
@@ -106,7 +106,7 @@ class _Reader:
         self.at = 0
 
     def struct(self, depth: int) -> dict[int, Any]:
-        """The values of a struct by the numbers of their fields. Of a number that is there twice the greater counts."""
+        """The values of a struct by the numbers of their fields. If a number is there twice, the greater counts."""
         if depth > _DEEPEST:
             raise DamagedParquet("values are in each other without an end")
         found: dict[int, Any] = {}

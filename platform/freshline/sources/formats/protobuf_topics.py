@@ -80,7 +80,7 @@ class ProtobufSchema:
 
 @dataclass(frozen=True)
 class ProtobufReading:
-    """How framed records are read; `schemas` are those of the registry, None for one that is none of Protobuf."""
+    """The schemas and types by which framed records are read; a schema is None for one that is none of Protobuf."""
 
     schemas: Mapping[int, ProtobufSchema | None]
     wanted: Wanted

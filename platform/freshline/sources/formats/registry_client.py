@@ -39,7 +39,7 @@ class RegisteredSchema:
 
     Where files of Protobuf are asked for as descriptors, their texts are these in base64.
 
-    Of the references each stands behind those that it names itself, with the name by which it is known.
+    Each reference comes behind those that it names itself, with the name by which it is known.
     """
 
     kind: str

@@ -28,7 +28,7 @@ NOT_XML = "NOT_XML"
 # The column with what is decoded.
 JSON = "_freshline_json"
 _BATCH_BYTES = 1 << 20
-# Of what is in nobody's way only so much is kept, which a token may begin in.
+# Of bytes outside a record only so many are kept, because a token may begin in them.
 _LONGEST_TOKEN = 64 << 10
 _DEEPEST = 1_000
 _ENCODING = re.compile(rb"<\?xml[^>]*?\sencoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']")
@@ -46,7 +46,7 @@ _TAG_END = re.compile(rb"(?:[^\"'<>]++|\"[^\"<]*+\"|'[^'<]*+')*+>")
 class _Element:
     """An element as it is written; `number` counts them from 1, `line` is the one in which it begins.
 
-    Of one that is too large, or is not closed, only the beginning is there, and `verdict` says so.
+    One that is too large, or is not closed, has only its beginning here, and `verdict` says so.
     """
 
     text: bytes

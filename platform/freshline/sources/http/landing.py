@@ -32,7 +32,7 @@ class ReusedKeyError(ValueError):
 
 
 class Landing:
-    """Where posts land. One object is for all sources of an engine: it orders what they write."""
+    """The folders in which posts land. One object is for all sources of an engine: it orders what they write."""
 
     def __init__(self, *, failpoint: Callable[[str], None] = lambda _: None, reserve: int = RESERVE_BYTES) -> None:
         self.failpoint = failpoint

@@ -1,4 +1,4 @@
-"""How far a log table has read the posts of a source: which files, as with landing files."""
+"""The position of a log table in the posts of a source: the files that it has read, as with landing files."""
 
 from __future__ import annotations
 

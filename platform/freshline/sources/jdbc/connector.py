@@ -42,7 +42,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Overlap:
-    """How far behind the greatest value rows are read again: seconds for a column of times, a number for numbers.
+    """The distance below the greatest value from which rows are read again: seconds for times, a number for numbers.
 
     0 fits both.
     """

@@ -16,7 +16,7 @@ Row = tuple[bytes, Sequence[bytes | None]]
 
 @dataclass(frozen=True)
 class Since:
-    """Which rows are read: those from a value of the growing column on, or from a number of a transaction on."""
+    """The beginning of the rows that are read: a value of the growing column, or a number of a transaction."""
 
     value: str
 

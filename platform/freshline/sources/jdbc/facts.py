@@ -44,7 +44,7 @@ class NativeType(Protocol):
 
     @property
     def growing(self) -> GrowingKind | None:
-        """How values of a column that grows are compared, None for a type whose values do not grow."""
+        """The kind of comparison of a column that grows, None for a type whose values do not grow."""
 
     @property
     def least(self) -> int | None:
@@ -188,7 +188,7 @@ class Growing:
 
 
 class Step(StrEnum):
-    """How much of the table is read."""
+    """The part of the table that is read: all, or the changed rows."""
 
     WHOLE = "whole"
     CHANGED = "changed"
@@ -288,7 +288,7 @@ def _digest(declared: Jdbc, columns: Sequence[ReadColumn], growing: Growing | No
 def find_step(
     declared: Jdbc, server: ServerFacts, asked: Asked, position: QueryPosition | None, now: datetime, *, where: str
 ) -> Step:
-    """How much is read behind a position, at `now` by the clock of the engine.
+    """The part that is read behind a position, at `now` by the clock of the engine.
 
     Raises DatabaseReplacedError with what was replaced and how to accept that, and DatabaseRefusedError.
     """
@@ -339,7 +339,7 @@ def replaced(loss: str, position: QueryPosition, *, where: str) -> DatabaseRepla
 
 
 def _loss(declared: Jdbc, server: ServerFacts, table: FoundTable, position: QueryPosition) -> str | None:
-    """Why a table is not read on behind a position, None where it is."""
+    """The reason why a table is not read on behind a position, None where it is."""
     if server.system != position.system:
         return f"the server is {server.system or 'unknown'}, and {position.system or 'unknown'} was read."
     if server.database != position.database:

@@ -1,4 +1,4 @@
-"""How far a log table has read a table of a database by queries."""
+"""The position of a log table in a table of a database that is read by queries."""
 
 from __future__ import annotations
 

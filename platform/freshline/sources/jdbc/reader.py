@@ -4,7 +4,7 @@ A read is one transaction of the database, so its rows are as of one moment. It 
 a value of a growing column on. The rows that are other than the stored ones become events; after a whole reading, rows
 that are gone become deletes. All of a read is one commit, so that equal values are never on both sides of a border.
 
-The position has a digest of the rows that the next read gives while nothing changes. Where that is so, the read ends
+The position has a digest of the rows that the next read gives while nothing changes. A read with this digest ends
 without a commit and without Spark.
 """
 
@@ -292,7 +292,7 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
         path = self.host.warehouse.path(self.spec.name)
         log = spark.read.format("delta").load(str(path))
         if portion.step is Step.CHANGED:
-            # Of all that is stored only these keys are asked for.
+            # Only these keys of the stored rows are asked for.
             names = self.spec.primary_key
             keys = found.select(*[F.col(f"{PARSED}.{quoted(key)}").alias(key) for key in names]).distinct()
             log = log.join(F.broadcast(keys) if portion.small else keys, list(names), "left_semi")

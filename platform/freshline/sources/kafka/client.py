@@ -27,7 +27,7 @@ from freshline.values.secret import resolve_reference
 
 T = TypeVar("T")
 
-# How long brokers may take to answer one question, in milliseconds.
+# The milliseconds that brokers may take to answer one request.
 _ANSWER_MS = 6_000
 _REQUEST_MS = 3_000
 _ADMIN = {"default.api.timeout.ms": str(_ANSWER_MS), "request.timeout.ms": str(_REQUEST_MS)}
@@ -96,7 +96,7 @@ class TopicClient:
         return self._asking(brokers, ask)
 
     def starting(self, brokers: Brokers, starting: str) -> Offsets:
-        """Where a source begins that has read nothing yet: `earliest`, `latest` or the first record from a moment."""
+        """The offsets where a new source begins: `earliest`, `latest` or the first record from a moment."""
 
         def ask(client: Any) -> Offsets:
             _, ends = self._ends(client, brokers)

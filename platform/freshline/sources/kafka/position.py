@@ -1,4 +1,4 @@
-"""How far a log table has read a Kafka topic."""
+"""The position of a log table in a Kafka topic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from freshline.values.connector import Position
 
 @dataclass(frozen=True)
 class TopicPosition(Position):
-    """How far a log table has read a Kafka topic.
+    """The position of a log table in a Kafka topic.
 
     `offsets` are the next ones by partition: everything before was read. A topic that was deleted and made anew has
     another `topic_id`. `undeclared` are the names of the fields that records had and the declaration has not, where

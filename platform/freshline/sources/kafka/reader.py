@@ -254,7 +254,7 @@ class KafkaReader(Reader[KafkaInspection, KafkaPortion]):
     def _earliest(self, brokers: Brokers, topic_id: str) -> Offsets | None:
         """The earliest offsets of a topic, where the tail is to be read from it rather than from the log.
 
-        Which of two records with one key stays depends on which came first. So the tail of a source with a key is
+        Of two records with one key, the order of arrival decides which stays. So the tail of a source with a key is
         judged as one batch each time, and not as the batches in which it arrived, for as long as the topic has it.
         """
         if not self.spec.primary_key:

@@ -1,4 +1,4 @@
-"""Which records of a Kafka topic a log table reads next.
+"""The records of a Kafka topic that a log table reads next.
 
 An inspection of the topic is compared with the position in the newest receipt. Records between the two are read in
 portions of bounded size. Records that should be there and are not are an error: going on would lose rows unseen.
@@ -53,7 +53,7 @@ class TopicRange:
 
     @property
     def offsets(self) -> int:
-        """How many offsets there are, which is at least how many records."""
+        """The number of offsets, which is at least that of records."""
         return sum(self.end[partition] - self.start[partition] for partition in self.end)
 
 
@@ -155,7 +155,7 @@ def take_portion(whole: TopicRange, most: int) -> TopicRange:
 
 @dataclass(frozen=True)
 class PortionSize:
-    """How many records the next portion of a topic may have, from what portions took.
+    """The number of records that the next portion of a topic may have, from the seconds that portions took.
 
     A portion takes a time of its own, for planning and the commit, and one for its records. On a busy machine the first
     may be all of PORTION_SECONDS, and portions made for that time would only be smaller. `fixed` is that time in
@@ -198,7 +198,7 @@ class PortionSize:
 
 
 def allowed_by_rate(rate: int | None, seconds: float | None) -> int | None:
-    """How many records a `rate-limit` allows, `seconds` after the last batch (None: there was none).
+    """The number of records that a `rate-limit` allows, `seconds` after the last batch (None: there was none).
 
     None: any number.
     """
@@ -224,7 +224,7 @@ def rest_of(whole: TopicRange, state: TopicInspection, position: TopicPosition |
 
 @dataclass(frozen=True)
 class TopicTail:
-    """Where the records of a tail are: up to `logged` in the log table, the others in the topic."""
+    """The places of the records of a tail: up to `logged` in the log table, the others in the topic."""
 
     logged: Offsets
     unread: TopicRange
@@ -233,9 +233,9 @@ class TopicTail:
 def split_topic(
     start: TopicPosition, end: TopicPosition, newest: TopicPosition | None, *, earliest: Offsets | None, where: str
 ) -> TopicTail:
-    """Where the records between two positions are now.
+    """The places of the records between two positions now.
 
-    `newest` is how far the log has read. `earliest` are the oldest offsets that the topic still has, where all is to be
+    `newest` is the position of the log. `earliest` are the oldest offsets that the topic still has, where all is to be
     read from it as long as all is there, None where the log comes first. Raises TopicReplacedError.
     """
     if newest is not None and newest.topic_id != end.topic_id:

@@ -28,7 +28,7 @@ from freshline.sources.kinesis.shards import Shard, StreamState, milliseconds_of
 CONNECT_SECONDS, ANSWER_SECONDS = 10, 20
 # A page has at most so many records, which is as many as the service gives, and 10 MB.
 PAGE_RECORDS = 10_000
-# How often a question is asked in all: where the service says that it is asked too often, and where it fails.
+# The attempts of one request: where the service says that it is asked too often, and where it fails.
 _ATTEMPTS_WHEN_BUSY, _ATTEMPTS = 8, 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
@@ -126,7 +126,7 @@ class Client:
         self._declared, self._secret, self._where = declared, secret, where
         self._lock = threading.Lock()
         self._client: Any = None
-        # Of what the client was made; a text that is a secret is not kept.
+        # The hash of the texts that the client was made of; a text that is a secret is not kept.
         self._made_of: int | None = None
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class Client:
             asked = {"NextToken": answer["NextToken"]}
 
     def iterator(self, shard: str, cancellation: Cancellation, kind: str, **at: Any) -> str:
-        """Where a reading of a shard begins. Raises SequenceGoneError."""
+        """The iterator with which a reading of a shard begins. Raises SequenceGoneError."""
         answer = self._ask(
             "get_shard_iterator",
             "ShardIterator",
@@ -306,7 +306,7 @@ def _status_of(error: Exception) -> int:
 
 
 def _attempts(error: Exception) -> int:
-    """How often a question is asked that fails like this."""
+    """The attempts of a request that fails like this."""
     if _code_of(error) in _BUSY or _status_of(error) == 429:
         return _ATTEMPTS_WHEN_BUSY
     return _ATTEMPTS if _passes(error) else 1
@@ -385,7 +385,7 @@ def _in(declared: Kinesis) -> str:
 
 
 def _answered_at(answer: Mapping[str, Any]) -> int:
-    """When the service answered, in milliseconds since 1970 by its own clock, which says whole seconds."""
+    """The time of an answer, in milliseconds since 1970 by the service's own clock, which says whole seconds."""
     text = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
     try:
         return milliseconds_of(parsedate_to_datetime(text).astimezone(UTC))

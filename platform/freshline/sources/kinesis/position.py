@@ -1,4 +1,4 @@
-"""How far a log table has read a stream of Kinesis."""
+"""The position of a log table in a stream of Kinesis."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from freshline.values.connector import Position
 
 @dataclass(frozen=True)
 class ShardPosition:
-    """How far one shard was read. Times are milliseconds since 1970 by the clock of the service.
+    """The position in one shard. Times are milliseconds since 1970 by the clock of the service.
 
     `sequence` is the number of the newest record that was read, empty where there was none, and `arrived` when it came,
     None where the service did not say. `records` is the number that the next row of the shard gets. Everything that
@@ -47,7 +47,7 @@ class ShardPosition:
 
 @dataclass(frozen=True)
 class KinesisPosition(Position):
-    """How far a log table has read a stream: everything that `shards` say, and nothing of others.
+    """The position of a log table in a stream: the parts that `shards` say were read, and nothing of other shards.
 
     A stream that was deleted and made anew has the same `arn`, and was `created` at another time, in milliseconds since
     1970. `starting` is where a shard begins that nothing was read of: `earliest`, or a moment as ISO 8601 has it.

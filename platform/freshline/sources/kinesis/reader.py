@@ -308,7 +308,7 @@ class KinesisReader(Reader[KinesisInspection, KinesisPortion]):
         if not between:
             return Tail()
         if self.spec.primary_key:
-            # Which of two records with one key stays depends on which came first. So the tail of a source with a key
+            # Of two records with one key, the order of arrival decides which stays. So the tail of a source with a key
             # is judged as one batch each time, for as long as the stream has it.
             try:
                 return Tail(unread=self._unread_between(start, end, asked))

@@ -1,4 +1,4 @@
-"""Which shards of a stream a log table reads next, and where each of them begins.
+"""The shards of a stream that a log table reads next, and where each of them begins.
 
 A description of the stream is compared with the position in the newest receipt. A shard is read once those are closed
 that it was split or merged from, and in a later commit than their last records, so that the order of a key survives a

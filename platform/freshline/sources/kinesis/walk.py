@@ -29,7 +29,10 @@ _NOT_YET = ""
 
 @dataclass(frozen=True)
 class _Cursor:
-    """Where the next page of a shard begins, behind the record `sequence`; None at the end of a closed shard."""
+    """The place of the next page of a shard, behind the record `sequence`.
+
+    `iterator` is None at the end of a closed shard.
+    """
 
     iterator: str | None
     sequence: str

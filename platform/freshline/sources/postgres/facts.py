@@ -102,7 +102,7 @@ class PublicationFacts:
 
 
 class Step(StrEnum):
-    """How a source goes on."""
+    """The next step of a source."""
 
     BEGIN = "begin"  # with a new slot and a snapshot
     CONTINUE = "continue"
@@ -276,8 +276,9 @@ def find_step(
     is_begun: bool,
     where: str,
 ) -> Step:
-    """How a source goes on from its position. `is_begun` says that it began to make the slot anew behind that position,
-    and that nothing was committed since.
+    """The next step of a source from its position.
+
+    `is_begun` says that it began to make the slot anew behind that position, and that nothing was committed since.
 
     Raises SlotForeignError, and SlotLostError with what was lost and how to accept that.
     """
@@ -316,7 +317,7 @@ def _require_unused(declared: Postgres, facts: ServerFacts, where: str) -> None:
 
 
 def _loss(declared: Postgres, facts: ServerFacts, table: ReadTable, position: WalPosition) -> str | None:
-    """Why the changes behind a position cannot be read, None where they can."""
+    """The reason why the changes behind a position cannot be read, None where they can."""
     slot, name = facts.slot, declared.slot
     if facts.system_id != position.system_id:
         return f"the server is {facts.system_id}, and {position.system_id} was read."

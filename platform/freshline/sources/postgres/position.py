@@ -1,4 +1,4 @@
-"""How far a log table has read a table of Postgres, and how places in its log are written."""
+"""The position of a log table in a table of Postgres, and the text of places in the database's log."""
 
 from __future__ import annotations
 

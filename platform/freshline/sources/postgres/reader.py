@@ -49,7 +49,7 @@ BATCH_MESSAGES = 200_000
 # An idle source moves its position past the changes of other tables when there are so many bytes of them, and so much
 # time has passed: the database may then remove them.
 IDLE_BYTES, IDLE_SECONDS = 16 * 1024 * 1024, 60.0
-# How long another process may still read the slot before it counts as in use: a server notices within seconds that an
+# So long another process may still read the slot before it counts as in use: a server notices within seconds that an
 # engine was killed.
 _SETTLE_SECONDS, _LOOK_SECONDS = 15.0, 0.2
 
@@ -69,7 +69,7 @@ class PostgresInspection(Inspection):
 
     @property
     def records(self) -> int:
-        """How many records the log had before."""
+        """The number of records that the log had before."""
         return 0 if self.before is None else self.before.records
 
 
@@ -389,7 +389,7 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
         return Records((Group(found),))
 
     def _schema(self) -> StructType:
-        """That of EventRows, in Spark's types."""
+        """The schema of EventRows, in Spark's types."""
         return StructType(
             [
                 StructField(VALUE, StringType()),

@@ -18,7 +18,7 @@ from freshline.values.change import BEFORE, CHANGED_AT, OP, POSITION, TRANSACTIO
 from freshline.values.connector import RECORD
 from freshline.values.format import PARSED, VALUE
 
-# How Debezium writes positions of Postgres too.
+# Debezium writes positions of Postgres with this name too.
 DATABASE = "postgresql"
 
 

@@ -128,7 +128,7 @@ class Client:
         self._where = where
         self._lock = threading.RLock()
         self._connection: pika.BlockingConnection | None = None
-        # Of what the connection was made; a text that is a secret is not kept.
+        # The hash of the texts that the connection was made of; a text that is a secret is not kept.
         self._made_of: int | None = None
         self._is_closed = threading.Event()
 
@@ -281,7 +281,7 @@ def message_of(method: spec.Basic.Deliver | spec.Basic.GetOk, properties: Any, b
 
 
 def heard_at(channel: BlockingChannel) -> float:
-    """When a part of a message came last on the connection of a channel, by `time.monotonic`; 0 before the first.
+    """The time of the last part of a message on a channel's connection, by `time.monotonic`; 0 before the first.
 
     A large message comes for longer than a broker may be silent.
     """

@@ -1,4 +1,4 @@
-"""How far a log table has read a stream or a queue of RabbitMQ."""
+"""The position of a log table in a stream or a queue of RabbitMQ."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
         )
 
     def _count(self, url: str) -> tuple[int, int]:
-        """How many messages wait in the queue, and how many consumers it has. Raises QueueError for no queue."""
+        """The numbers of waiting messages and of consumers of the queue. Raises QueueError for no queue."""
         with self._client.channel(url) as channel:
             method = self._passive(channel)
             return int(method.message_count), int(method.consumer_count)
@@ -346,7 +346,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
         return channel
 
     def _step(self, batch: _Batch, wanted: int) -> int:
-        """How many messages the broker is asked for next, so that they are not too many bytes."""
+        """The number of messages that the broker is asked for next, so that they are not too many bytes."""
         mean = batch.rows.bytes // batch.rows.count if batch.rows.count else self._mean_bytes
         room = FIRST_MESSAGES if not mean else max(1, (BATCH_BYTES - batch.rows.bytes) // mean)
         # As many again as came, so that one that is larger than the others does not come a thousand times.

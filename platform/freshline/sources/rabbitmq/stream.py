@@ -36,10 +36,10 @@ BATCH_MESSAGES, BATCH_BYTES = 200_000, 512 * 1024 * 1024
 MOST_TAIL_BYTES = 64 * 1024 * 1024
 # So many messages are on their way at once. The size of a message is not known before, so it is not more.
 _PREFETCH = 1_000
-# How long a broker may take to send the first message, and how long nothing means that a stream is empty which the log
-# has read nothing of.
+# The seconds that a broker may take to send the first message, and those after which silence means that a stream is
+# empty of which the log has read nothing.
 _ANSWER_SECONDS, _EMPTY_SECONDS = 15.0, 0.5
-# How long a message that may not be there is waited for, before it is asked what is.
+# The seconds to wait for a message that may not be there, before the broker is asked what is there.
 _SHORT_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
 # A broker that has just started knows the end of a stream only after a while.
@@ -56,7 +56,7 @@ class Newest:
 
 @dataclass(frozen=True)
 class Beginning:
-    """Where reading begins. `at` is what the broker is asked for: an offset, `first` or a moment.
+    """The place where reading begins. `at` is the text for the broker: an offset, `first` or a moment.
 
     `expected` is the offset that the first message must have, None for any, and `digest` that message's, empty for any.
     With `is_read` the log has that message already.
@@ -164,14 +164,14 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
         )
 
     def _since(self, url: str, moment: datetime, asked: Asked, wait: float) -> Beginning | None:
-        """Where the messages from a moment on begin; None where there are none."""
+        """The beginning of the messages from a moment on; None where there are none."""
         with self._client.channel(url) as channel:
             found = _Heads(channel, self._rabbit.stream, moment, prefetch=2)
             first = found.wait(wait, asked.cancellation)
         return None if first is None else Beginning(self._offset(first), expected=self._offset(first))
 
     def _continued(self, url: str, position: StreamPosition, asked: Asked) -> tuple[Beginning, bool]:
-        """Where reading goes on, and whether there is nothing yet. Raises OffsetsLostError and QueueReplacedError."""
+        """The place to read on from, and whether nothing is there yet. Raises OffsetsLostError, QueueReplacedError."""
         begin = continued(position)
         with self._client.channel(url) as channel:
             found = _Heads(channel, self._rabbit.stream, begin.at, prefetch=2)
@@ -413,7 +413,7 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
                 where=self.where,
             )
         if self.spec.primary_key:
-            # Which of two messages with one key stays depends on which came first. So the tail of a source with a key
+            # Of two messages with one key, the order of arrival decides which stays. So the tail of a source with a key
             # is judged as one batch each time, for as long as the stream has it.
             try:
                 return Tail(unread=self._unread(start, end, asked))
@@ -443,7 +443,7 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
 
 
 def continued(position: StreamPosition) -> Beginning:
-    """Where reading goes on behind a position: at the last message that was read, where there was one."""
+    """The place to read on from behind a position: the last message that was read, where there was one."""
     if position.digest:
         return Beginning(position.next - 1, expected=position.next - 1, digest=position.digest, is_read=True)
     return Beginning(position.next, expected=position.next)
@@ -479,9 +479,9 @@ class _Heads:
         return self.first
 
     def patience(self) -> float:
-        """How long to wait for a message of a stream that may be empty.
+        """The seconds to wait for a message of a stream that may be empty.
 
-        That it has none may be said of a stream that has some, but not the other way round.
+        A broker may report none for a stream that has some, but not the other way round.
         """
         return _ANSWER_SECONDS if self._passive().message_count else _EMPTY_SECONDS
 
