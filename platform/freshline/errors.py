@@ -839,7 +839,7 @@ class ReportedError(FreshlineError):
     def __init__(self, value: Mapping[str, Any]) -> None:
         self.reported = dict(value)
         super().__init__(str(value.get("message", "no reason was given")), where=value.get("where"))
-        # Of the instance: the class stands for every code.
+        # An attribute of the instance: the class stands for every code.
         self.code = str(value.get("code", FreshlineError.code))  # type: ignore[misc]
         self.retry_helps = bool(value.get("retry_helps", False))  # type: ignore[misc]
 

@@ -5,7 +5,8 @@ entry: the time of its first waiting timer, and its state (`freshline.keyed.stat
 
 Rows may come with FROM, sorted by it within their key: first an ENTRY with the timer and the state of an earlier time,
 the newest LAYER first, then rows that are GONE from the input, and those that CAME. The class then goes on from the
-state with the rows that came. Where that is not what a replay of all rows gives, the key has one row of the kind AGAIN.
+state with the rows that came. Where a replay of all rows would give another result, the key has one row of the kind
+AGAIN.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ class ProcessFailed(Exception):
 
 @dataclass(frozen=True)
 class Process:
-    """How the rows of a table are made, as Spark's processes are handed it.
+    """The class that makes the rows of a table and its limits, as Spark's processes get them.
 
     `make` makes an instance of the class. `keys` and `order` are names of columns of the input. `columns` is the schema
-    of the table. `until` is the watermark in microseconds since 1970. `seconds` is what one key may take, `memory` what
-    the process may take beside what it has, in bytes. `file` is that of the class. With `keeps_state` every key has an
-    entry with its state. With `knows_all` a key without one had no rows before. `is_sorted` says that Python
-    sorts the values of `order` as Spark does; without, no state is kept.
+    of the table. `until` is the watermark in microseconds since 1970. `seconds` is the time that one key may take,
+    `memory` the bytes that the process may take beside those that it has. `file` is that of the class. With
+    `keeps_state` every key has an entry with its state. With `knows_all` a key without one had no rows before.
+    `is_sorted` says that Python sorts the values of `order` as Spark does; without, no state is kept.
     """
 
     make: Callable[[], Any]
@@ -367,7 +368,7 @@ def _out_of_time() -> Callable[[int, FrameType | None], None]:
 
 
 def _address_space() -> int:
-    """How many bytes of addresses the process has now."""
+    """The bytes of addresses that the process has now."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

@@ -152,7 +152,7 @@ def _names(columns: Iterable[tuple[str, Checker]]) -> str:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a replay has come: the timers that wait, and the number of the next one.
+    """The progress of a replay: the timers that wait, and the number of the next one.
 
     `last` is the time of the last row. `ran` is the latest time of those timers that ran behind the last row, in UTC.
     """
@@ -228,7 +228,7 @@ class Replay:
 
     @property
     def progress(self) -> Progress:
-        """How far it has come, after its end."""
+        """The progress of this replay, after its end."""
         return Progress(self._timers, self.out.number, self._last, self._ran)
 
     def _run_timers(self, before: datetime | None) -> None:

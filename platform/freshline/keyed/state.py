@@ -34,7 +34,7 @@ from pyspark import cloudpickle
 
 from freshline.keyed.replay import PASSED_ON, Progress, Replay, Row
 
-# Of another number, bytes are not read.
+# Bytes with another number are not read.
 FORMAT = 2
 # A key with more is replayed: it is written again with each of its rows.
 MOST_BYTES = 2**16
@@ -46,7 +46,7 @@ KINDS = MUTABLE | {
 _SIZED = (MUTABLE - {Row}) | {str, bytes, tuple, frozenset}
 _NAMED = {(kind.__module__, kind.__qualname__): kind for kind in KINDS}
 _PROTOCOL = 5
-# Of so many bytes is the name of a constant.
+# The name of a constant has so many bytes.
 _NAME_BYTES = 6
 
 
@@ -112,8 +112,8 @@ def _value_of(constant: Any) -> bytes:
 class _Reach(cloudpickle.Pickler):
     """Writes a class with what its code reaches, and notes the objects that can change, and the constants.
 
-    Of modules and classes that are installed, constants are the values of their attributes, and not what their
-    functions have.
+    Constants of installed modules and classes are the values of their attributes, and not those within their
+    functions.
     """
 
     def __init__(self, file: io.BytesIO) -> None:

@@ -1,4 +1,4 @@
-"""Which values of Python a column takes. Types are exact: nothing is cut or converted on the way.
+"""The values of Python that a column takes. Types are exact: nothing is cut or converted on the way.
 
 FLOAT alone is rounded, as Python has no number of that size.
 """
@@ -145,7 +145,7 @@ def _decimal(precision: int, scale: int) -> Checker:
         exponent += len(text) - len(kept)
         if kept and (-exponent > scale or len(kept) + exponent > precision - scale):
             raise UnfitValueError(f"it does not fit into DECIMAL({precision},{scale}) as it is")
-        # Of 1E+2, Arrow reads a number of one digit.
+        # Arrow reads 1E+2 as a number of one digit.
         return found.quantize(Decimal(1).scaleb(-scale), context=Context(prec=precision))
 
     return check

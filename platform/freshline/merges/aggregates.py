@@ -1,6 +1,6 @@
 """The functions by which a merge makes one value of all values of a column: their names, and those that are refused.
 
-All are functions of the set of rows. How they are computed is in `freshline.merges.values`, which needs Spark.
+All are functions of the set of rows. `freshline.merges.values`, which needs Spark, computes them.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def _comparable(value: str, kind: DataType, depth: int) -> str:
     item = f"_freshline_i{depth}"
     match kind:
         case DoubleType() | FloatType():
-            # Of zeros alone the text is made.
+            # The text is computed for zeros alone.
             return f"struct({value} AS v, ({value} = 0 AND CAST({value} AS STRING) NOT LIKE '-%') AS z)"
         case StringType():
             return f"struct({value} AS v, CAST({value} AS BINARY) AS b)"

@@ -23,7 +23,7 @@ from freshline.values.spec import TableSpec
 def with_row_in_order(rows: DataFrame, spec: TableSpec, merge: OneRow) -> DataFrame:
     """The rows with themselves, and their delete mark, as the last parts of their order."""
     parts = [F.col(ORDER).alias("k"), F.expr(_row(rows.schema, spec, "")).alias("r")]
-    # Of two rows that differ in nothing that is compared or stored, the delete is the later one.
+    # Where two rows differ in nothing that is compared or stored, the delete is the later one.
     deletes = [F.col(DELETE).alias("d")] if merge.delete_condition is not None else []
     return rows.withColumn(ORDER, F.struct(*parts, *deletes))
 
@@ -67,7 +67,7 @@ def find_winners(spark: SparkSession, spec: TableSpec, merge: OneRow, rows: Data
 def replaces_when(
     spec: TableSpec, merge: OneRow, schema: StructType, stored: StoredOrder, *, older_rows_seen: bool = False
 ) -> str:
-    """When a new winner `s` replaces the stored row `t` of its key, in SQL.
+    """The condition, in SQL, by which a new winner `s` replaces the stored row `t` of its key.
 
     With `older_rows_seen` no older row can beat `s` any more, so where ties are not stored only the order is compared.
     """

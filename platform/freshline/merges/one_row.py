@@ -46,7 +46,7 @@ class OneRow(Merge):
 
     @property
     def delete_condition(self) -> str | None:
-        """When a winning row takes its key away; None for never."""
+        """The condition by which a winning row takes its key away; None for never."""
         return None
 
     @property

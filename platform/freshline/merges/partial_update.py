@@ -295,7 +295,7 @@ def _plain_name(expression: str) -> str | None:
 
 
 def _why_not(item: Item, placed: Mapping[str, Group], keys: set[str], columns: list[str]) -> str | None:
-    """Why a column cannot be in a group; None where it can."""
+    """The reason why a column cannot be in a group; None where it can."""
     name = item.column.lower()
     if name in keys:
         return f"names {item.column}, which is a column of the PRIMARY KEY. Remove it."

@@ -1,9 +1,8 @@
 """TRUNCATE in a change feed: it takes every key away whose newest event is an earlier one.
 
-Where changes are in the order of their positions, these decide alone. Else an event of its own partition is earlier
-that arrived before. A TRUNCATE has no key, so it may be in another partition
-than the events of a key, where nobody promises an order: there the positions in the database decide. Where these have
-no order, arrival decides.
+Where changes are in the order of their positions, these decide alone. Else an event of its own partition that arrived
+before is earlier. A TRUNCATE has no key, so it may be in another partition than the events of a key, where nobody
+promises an order: there the positions in the database decide. Where these have no order, arrival decides.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class SkipError(Exception):
 
 
 class SkipTo(Enum):
-    """Where the search goes on behind a match."""
+    """The place where the search goes on behind a match."""
 
     PAST_LAST_ROW = "past last row"
     NEXT_ROW = "next row"
@@ -56,7 +56,7 @@ class SkipTo(Enum):
 
 @dataclass(frozen=True)
 class Skip:
-    """Where the search goes on; FIRST and LAST have the numbers of the variables one of which the row has."""
+    """The place where the search goes on; FIRST and LAST have the numbers of the variables one of which the row has."""
 
     to: SkipTo = SkipTo.PAST_LAST_ROW
     variables: frozenset[int] = frozenset()
