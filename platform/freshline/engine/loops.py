@@ -431,7 +431,7 @@ class Loops:
                 self._check_ages(now)
             self._trouble = ""
         except FreshlineError as error:
-            # The known suffices to wake tables. Ages are checked again in a moment.
+            # The known graph suffices to wake tables. Ages are checked again in a moment.
             self._status_at = self._rested_at = now + 1.0
             if str(error) != self._trouble:
                 self._trouble = str(error)
@@ -461,7 +461,7 @@ class Loops:
         self._record_infeasible(statuses)
 
     def _record_infeasible(self, statuses: Sequence[TableStatus]) -> None:
-        """Record each promise that cannot be kept by the measurements, once until these say otherwise."""
+        """Record each promise that, by measurements, cannot be kept, once until they say otherwise."""
         for status in statuses:
             if status.feasible:
                 self._infeasible.discard(status.table)

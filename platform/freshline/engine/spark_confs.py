@@ -76,8 +76,8 @@ def session_confs(
         "spark.scheduler.mode": "FAIR",
         # Not as_uri(): Hadoop reads this one, and takes %20 literally.
         "spark.scheduler.allocation.file": f"file:{folders.pools}",
-        # The versions that may be read are those that maintenance has kept for readers, savepoints and positions, which
-        # is longer where they need it. Delta would refuse them by the table's property alone, files present or not.
+        # The versions that may be read are those that maintenance has kept for readers, savepoints and positions, for
+        # as long as they need it. Delta would refuse them by the table's property alone, files present or not.
         "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
         # The default of 50 costs 3 to 4.5 CPU-seconds a commit on the small logs of most tables.
         "spark.databricks.delta.snapshotPartitions": "1",

@@ -183,7 +183,7 @@ class TopicClient:
 
 
 def source_error(error: Py4JError, brokers: Brokers) -> SourceError:
-    """The error to report for one of Kafka's client, which never has a property."""
+    """The error to report for one of Kafka's client. It never shows a property."""
     text = str(error)
     if _UNKNOWN in text:
         return TopicError(

@@ -1,7 +1,7 @@
 """Requests to the service: by boto3, one at a time, again where the service is busy.
 
-A request that it refuses for good is not repeated. No error and no text of this module shows a key. Waiting ends when
-the refresh is cancelled.
+A request that it refuses for good is not repeated. No error and no text of this module shows a key. Waiting ends with
+a cancellation.
 """
 
 from __future__ import annotations

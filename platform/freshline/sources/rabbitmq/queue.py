@@ -201,7 +201,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
             return int(method.message_count), int(method.consumer_count)
 
     def _unused(self, url: str, own: int, asked: Asked) -> tuple[int, int]:
-        """As `_count`, once nobody else consumes, or as it is when somebody goes on to."""
+        """As `_count`, once nobody else consumes, or when the time to wait for that is over."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         while True:
             found = self._count(url)
@@ -512,7 +512,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
         return f"{left} messages wait"
 
     def close(self) -> None:
-        """Let go of the connection. The broker sends messages that were not acknowledged again."""
+        """Let go of the connection. The broker sends again all messages that were not acknowledged."""
         self._forget()
         self._client.close()
 

@@ -56,7 +56,7 @@ class Newest:
 
 @dataclass(frozen=True)
 class Beginning:
-    """The place where reading begins. `at` is the text for the broker: an offset, `first` or a moment.
+    """The place where reading begins. `at` is that of the request to the broker: an offset, `first` or a moment.
 
     `expected` is the offset that the first message must have, None for any, and `digest` that message's, empty for any.
     With `is_read` the log has that message already.
