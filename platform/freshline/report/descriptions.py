@@ -1,7 +1,7 @@
-"""What the columns of a project mean: the comments of sources, and where they travel with a column.
+"""The meaning of a project's columns: the comments of sources, and where they travel with a column.
 
-A column that a query takes as it is, under the same name, means what it means in the input. Any other column has been
-computed, and nothing is known of it.
+A column that a query takes as it is, under the same name, has the meaning that it has in the input. Any other column
+has been computed, and nothing is known of it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from freshline.plan.explain import Explanation, declared_types, explain_table, w
 from freshline.plan.freshness_cost import Measured
 from freshline.values.spec import TableSpec
 
-# As many as the control store keeps of a table: looks, commits, full refreshes and decisions.
+# As many as the control store keeps of a table: checks, commits, full refreshes and decisions.
 _MOST_RECORDS = 800
 
 
@@ -35,7 +35,7 @@ def explanations(graph: Graph, warehouse: Warehouse, specs: Sequence[TableSpec])
 
 
 def read_measured(graph: Graph, store: ControlStore, parallel: int) -> Measured:
-    """What refreshes were measured to take, of which so many are made in parallel."""
+    """The measured seconds of refreshes, of which `parallel` run at a time."""
     return Measured(
         store.seconds(),
         store.cpu_seconds(),

@@ -1,4 +1,4 @@
-"""What was decided about a table beside its file, and whether its promise can be kept, as a person reads it."""
+"""Sentences for a person: the decisions about a table beside its file, and whether its promise can be kept."""
 
 from __future__ import annotations
 

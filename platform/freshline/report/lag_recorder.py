@@ -1,10 +1,10 @@
-"""Keep what the watch sees of every table's lag, for the board: no look of its own, and no second computation.
+"""Keep the lags that the watch reads of every table, for the board: without a check of its own or a second computation.
 
-The lines of a thousand tables end in one look. They are written a few at a time, because refreshes are recorded in the
-same store and wait for each transaction.
+The lines of a thousand tables can end in one check. They are written a few at a time, because refreshes are recorded in
+the same store and wait for each transaction.
 
-What is remembered from one look to the next only makes it cheaper: after a restart the newest rows of the control store
-say where to go on, and at most the last minutes of a line are missing.
+The memory from one check to the next only saves time: after a restart the newest rows of the control store say where
+to go on, and at most the last minutes of a line are missing.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class LagRecorder:
         self._seen: dict[TableName, Seen] | None = None
 
     def record(self, statuses: Iterable[TableStatus], now: datetime) -> None:
-        """Take note of a look at all tables. Raises StorageError; what was not written then counts as not seen."""
+        """Record one check of all tables. Raises StorageError; what was not written then counts as not seen."""
         known = self._seen
         if known is None:
             known = {name: Seen(sample, None) for name, sample in self._history.newest_samples(now).items()}
         looks: dict[TableName, Seen] = {}
         over: list[tuple[TableName, LagSpan]] = []
         for status in statuses:
-            # Before the first refresh there is no lag, and a log that cannot be read does not tell it.
+            # Before the first refresh there is no lag, and of a log that cannot be read it is not known.
             if status.lag_seconds is None:
                 continue
             sample = LagSample(now, status.lag_seconds, status.freshness_seconds)

@@ -1,8 +1,8 @@
-"""What a scheduler's UI is told of tables that are refreshed without a run of its own.
+"""The notices for a scheduler's UI of tables that are refreshed without a run of its own.
 
-The UI keeps every event for ever, so it is told seldom: a change at once, else each table in its turn. When that is
-follows from the clock and the table's name alone; only what is out of order has to be remembered. Everything here comes
-from the arguments; no clock and no storage is read.
+The UI keeps every event for ever, so notices are rare: a change is reported at once, else each table in its turn. The
+time of a turn follows from the clock and the table's name alone; only what is out of order has to be remembered.
+Everything here comes from the arguments; no clock and no storage is read.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Punctuality(IntEnum):
 
 
 class NoticeKind(StrEnum):
-    """What is told."""
+    """The event that a notice reports."""
 
     MATERIALIZED = "materialized"  # the table is kept; its data moved on
     OBSERVED = "observed"  # it is kept in another way than before
@@ -73,7 +73,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class Known:
-    """What was told last of a table that is not as it should be, or was not a minute ago."""
+    """The newest report of a table that is not as it should be, or was not a minute ago."""
 
     standing: Standing = Standing.KEPT
     punctuality: Punctuality = Punctuality.PASS
@@ -82,10 +82,10 @@ class Known:
 
 @dataclass(frozen=True)
 class Memory:
-    """What one look hands to the next; `at` is None before the first.
+    """The memory that one check leaves to the next; `at` is None before the first.
 
-    `record` is the newest record of the control store that was looked at, `hour` and `events` what was told in this
-    hour (as hours since 1970).
+    `record` is the newest record of the control store that was read. `hour` is the current hour (as hours since 1970),
+    and `events` the number of notices in it.
     """
 
     at: datetime | None = None
@@ -112,7 +112,7 @@ class Memory:
 
     @classmethod
     def from_json(cls, text: str | None) -> Memory:
-        """What was written; an empty memory where it cannot be read: then everything is told again."""
+        """The memory that was written; an empty one where it cannot be read: then everything is reported again."""
         try:
             value = json.loads(text or "")
             if value["format"] != FORMAT:
@@ -136,7 +136,7 @@ class Memory:
 
 
 def turn_seconds(freshness_seconds: float, tables: int) -> float:
-    """How long a table's turn is: `max(60 s, freshness / 2)`, and at least a second for each table that is told of.
+    """How long a table's turn is: `max(60 s, freshness / 2)`, and at least a second for each table that is reported.
 
     >>> turn_seconds(10, 10), turn_seconds(300, 10), turn_seconds(10, 1000)
     (60.0, 150.0, 1000.0)
@@ -173,7 +173,7 @@ def find_leads(
 ) -> dict[TableName, TableName]:
     """The table with which each has its turn: the first that drives it and has turns as long, or itself.
 
-    `driving` is in the order of the graph. Told together, a table and its inputs are of one moment.
+    `driving` is in the order of the graph. Reported together, a table and its inputs are of one moment.
 
     >>> a, b, c = map(TableName.parse, "abc")
     >>> leads = find_leads({a: 60.0, b: 60.0, c: 90.0}, {a: [], b: [a], c: [b]})
@@ -218,11 +218,11 @@ def decide_notices(
     told_otherwise: Callable[[TableStatus], bool] = lambda status: False,
     leads: Mapping[TableName, TableName] | None = None,
 ) -> tuple[list[Notice], Memory]:
-    """What is told at `now`, what matters most first, and what is to be remembered.
+    """The notices at `now`, the most important first, and the memory for the next check.
 
-    `turns` has the length of the turn, in seconds, of each table whose refreshes are told; of the others only their
-    standing and their checks are, and a refresh for which `told_otherwise` says no. A table has its turn with the one
-    that `leads` names. Sources that are read in place have no promise and are left out by whoever asks.
+    `turns` has the length of the turn, in seconds, of each table whose refreshes are reported. Of the others only their
+    standing and their checks are reported, and a refresh for which `told_otherwise` says no. A table has its turn with
+    the one that `leads` names. Sources that are read in place have no promise, and the caller leaves them out.
     """
     hour = int(now.timestamp() // 3600)
     found: list[tuple[int, Notice]] = []
@@ -240,7 +240,7 @@ def decide_notices(
     room = max(0, min(EVENTS_A_TICK, EVENTS_AN_HOUR - spent))
     found.sort(key=lambda each: each[0])
     for _, notice in found[room:]:
-        # A change that was not told is one that the next look finds again.
+        # The next check finds a change again that was not reported.
         last, left = memory.known.get(notice.table, Known()), known[notice.table]
         if notice.kind is NoticeKind.CHECKED:
             known[notice.table] = replace(left, punctuality=last.punctuality, at=last.at)
@@ -254,7 +254,7 @@ def decide_notices(
 def told_too(
     notices: Sequence[Notice], memory: Memory, tables: Sequence[TableName], now: datetime
 ) -> tuple[list[Notice], Memory]:
-    """The notices, and those of tables that are told of beside them, as far as there is room in this tick and hour.
+    """The notices, and those of the tables that are reported too, as far as there is room in this tick and hour.
 
     No refresh belongs to these: it is counted in the turn of its table.
     """
@@ -266,9 +266,9 @@ def told_too(
 
 
 class _Seen:
-    """One table at one look, beside what was told of it last; `known` is what is to be remembered if all is told.
+    """One table at one check, beside its newest report; `known` is to be remembered if all of it is reported.
 
-    Notices come with their rank: 0 for a change, 1 for a check that became worse, 2 and 3 for what can wait.
+    Notices come with their rank: 0 for a change, 1 for a check that became worse, 2 and 3 for those that can wait.
     """
 
     def __init__(
@@ -290,13 +290,13 @@ class _Seen:
         self._now = now
 
     def kept(self, told_otherwise: Callable[[TableStatus], bool]) -> tuple[int, Notice] | None:
-        """What is told of how the table is kept."""
+        """The notice of how the table is kept, if there is one, with its rank."""
         kept = self._standing is Standing.KEPT
         if self._standing is not self._last.standing:
             if kept and self._last.standing is not Standing.EMPTY and not self._calm:
                 return None
             self.known = replace(self.known, standing=self._standing, at=self._now)
-            # Of a table that has never had data there is nothing to tell; a run tells of its own refresh.
+            # Of a table that has never had data there is nothing to report; a run reports its own refresh.
             if self._standing is Standing.EMPTY or (kept and self._turn is None):
                 return None
             return 0, self._notice(NoticeKind.MATERIALIZED if kept else NoticeKind.OBSERVED)
@@ -319,7 +319,7 @@ class _Seen:
         return 2, replace(self._notice(NoticeKind.MATERIALIZED), since=since, until=until)
 
     def checked(self) -> tuple[int, Notice] | None:
-        """What is told of its lag."""
+        """The notice of its lag, if there is one, with its rank."""
         last, now = self._last, self._now
         if self._punctuality is Punctuality.UNKNOWN:
             self.known = replace(self.known, punctuality=Punctuality.UNKNOWN)
@@ -352,7 +352,7 @@ class _Seen:
         return status.last_refresh is not None and self._now - status.last_refresh.at <= timedelta(seconds=turn)
 
     def _just_refreshed(self) -> bool:
-        """Whether it was refreshed about a minute ago: late enough for a run that did it to have told so itself."""
+        """Whether it was refreshed about a minute ago: by then a run that did it has reported it itself."""
         last = self._status.last_refresh
         if self._before is None or last is None or self._status.state != "SUCCEEDED":
             return False

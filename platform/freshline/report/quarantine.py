@@ -1,6 +1,6 @@
-"""What was rejected, for a person and a program: code, reason, place and bytes of each record, the newest first.
+"""The rejected records, for a person and a program: code, reason, place and bytes of each, the newest first.
 
-It only reads, and needs neither Spark nor an engine. The bytes are shown as a text in which every byte can be told:
+It only reads, and needs neither Spark nor an engine. The bytes are shown as a text from which every byte is known:
 bytes that are no UTF-8, characters that cannot be printed and backslashes are escaped.
 """
 
@@ -20,7 +20,7 @@ from freshline.errors import ReadError
 from freshline.values.connector import RETRIED_IN
 from freshline.values.names import RESERVED_COLUMN
 
-# What is told of every record; all other columns of a quarantine table are its place.
+# The columns that every record has; all other columns of a quarantine table are its place.
 _TOLD = ("raw", "error", "message", "quarantined_at")
 _SURROGATES = range(0xDC80, 0xDD00)
 
@@ -78,7 +78,7 @@ def read_rejected(path: Path, most: int | None) -> list[RejectedRecord]:
     try:
         rows = pa.table(QueryBuilder().register("rejected", table).execute(query).read_all()).to_pylist()
     except Exception as error:
-        # What reading the files fails with has no class of its own in delta-rs.
+        # The errors of reading the files have no class of their own in delta-rs.
         raise ReadError(f"its records cannot be read: {error}", where=str(path)) from error
     return [
         RejectedRecord(
@@ -93,7 +93,7 @@ def read_rejected(path: Path, most: int | None) -> list[RejectedRecord]:
 
 
 def escaped(content: bytes | str | None) -> str:
-    r"""Bytes as a text of one line that tells each of them; of a text, that of its UTF-8.
+    r"""Bytes as a text of one line from which each of them is known; of a text, that of its UTF-8.
 
     >>> print(escaped(b'1,"a\xff"\n\\x'), escaped("é"), repr(escaped(None)))
     1,"a\xff"\n\\x é ''

@@ -41,9 +41,9 @@ class VerifyResult:
 
 @dataclass(frozen=True)
 class RestoreResult:
-    """What a restore did.
+    """The result of a restore.
 
-    `restored` are the tables that were brought back, with their new versions. `unchanged` held the same already.
+    `restored` are the tables that were brought back, with their new versions. `unchanged` had the same rows already.
     `behind` read what was brought back and are not in the savepoint: their next refresh follows. `redeclared` have
     another declaration than then.
     """

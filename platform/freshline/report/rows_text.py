@@ -1,7 +1,7 @@
 """The rows of a query as they are printed.
 
 The engine writes each row as the text of a JSON object, with every digit of a decimal. Here the text is only cut into
-cells: a number is never read and written again, so what is shown is what the table holds.
+cells: a number is never read and written again, so the text shows exactly the value in the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Some rows of a table for a person to look at: as texts, and without the columns that the settings mask.
+"""Some rows of a table for a person to read: as texts, and without the columns that the settings mask.
 
 A masked column is not read. A column that is computed from a masked one is masked too, in every table behind it. Where
 it is not known from which columns a table is computed, as of a table in Python, all columns of it are masked as soon as
@@ -124,13 +124,13 @@ def _read(path: Path, most: int, mask: Mask) -> Sample | None:
     condition = f" WHERE {_quoted(RETRIED_IN)} IS NULL" if RETRIED_IN in names else ""
     query = f"SELECT {columns} FROM sample{condition} LIMIT {most}"
     try:
-        # What delta-rs has no query for is read file by file.
+        # A table that delta-rs has no query for is read file by file.
         read = None if is_plain(table) or condition else read_stored(table, path, shown, most)
         rows = (
             pa.table(QueryBuilder().register("sample", table).execute(query).read_all()) if read is None else read
         ).to_pylist()
     except Exception as error:
-        # What reading the files fails with has no class of its own in delta-rs.
+        # The errors of reading the files have no class of their own in delta-rs.
         raise ReadError(f"no rows of it can be shown: {error}", where=str(path)) from error
     return Sample(tuple(shown), tuple(tuple(value_text(row[name]) for name in shown) for row in rows), masked)
 

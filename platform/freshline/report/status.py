@@ -1,7 +1,7 @@
 """How every table stands: its lag, its newest version, its newest refresh.
 
 It only reads, needs neither Spark nor a running engine, and is therefore what the command line, Dagster and the engine
-all show. What is true of a table is read from its own log; the control store adds what leaves no commit behind: checks
+all show. The state of a table is read from its own log; the control store adds what leaves no commit behind: checks
 that found nothing new, and refreshes that failed.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LastRefresh:
-    """The newest refresh, committed or not; `seconds` is None where only its commit tells of it."""
+    """The newest refresh, committed or not; `seconds` is None where it is known from its commit alone."""
 
     strategy: str | None
     reason: str
@@ -66,15 +66,14 @@ class TableStatus:
     `mode` are those in force: of `override` where there is one. `feasible` says whether the promise can be kept, None
     without a measurement. `event_timestamp` is the newest time of an event, by the column of the watermark, and
     `event_lag_seconds` how long ago that is; None without a watermark. `watermark` is that of the version, the least of
-    its inputs', and `watermark_held_by` names the sources that hold it up, with their partitions.
+    its inputs', and `watermark_held_by` names the sources that keep it back, with their partitions.
     `watermark_moved_at` is when that of a log moved last; `late_rows`, `ahead_rows` and `late_by_seconds` are of its
     newest batch. `open_windows` are those of a FINAL table that have begun and are not closed. `rows` and
-    `quarantined` are counted by the statistics in the logs, None where those do not tell; `files` and `size_bytes` are
+    `quarantined` are counted by the statistics in the logs, None where those lack them; `files` and `size_bytes` are
     those of the version. `retained_bytes` is what the system outside kept for a source at its newest refresh.
     `stands_still` says of a late table whose inputs are all newer why its refreshes do not bring them in, empty for any
-    other. `error`
-    is that of the newest refresh when it failed, or of reading this status, which `unreadable` then says; `problems`
-    are what needs a person though the newest refresh went on.
+    other. `error` is that of the newest refresh when it failed, or of reading this status, which `unreadable` then
+    says; `problems` need a person though the newest refresh went on.
     """
 
     table: TableName
@@ -191,8 +190,8 @@ def read_status(
     """The status of every source and table in the order of the graph, whose overrides are read here.
 
     `running` are those that the engine is refreshing. `count_rows` may remember counts from one call to the next.
-    What is not `counted` has no rows, files and times of events: these take ten times as long as all the rest, for each
-    new version, because its log must be opened for them.
+    Without `counted` a status has no rows, files and times of events: these take ten times as long as all the rest, for
+    each new version, because its log must be opened for them.
     `seconds` are what refreshes take, where the caller knows; else the control store is asked.
     """
     count = _Counts(count_rows or RowCounts(), _count_files, _event_time) if counted else _UNCOUNTED
@@ -285,7 +284,7 @@ def _log_watermark(name: TableName, inspection: _Inspection) -> TableWatermark:
 
 
 def _newest_times(found: EventTime | None) -> dict[str, Any]:
-    """What the newest batch of a log with a watermark says of the times of its rows."""
+    """The fields of a status about the times of rows, by the newest batch of a log with a watermark."""
     if found is None:
         return {}
     return {
@@ -305,7 +304,7 @@ def _open_windows(graph: Graph, warehouse: Warehouse, name: TableName) -> int | 
 
 
 def _state_of(hold: Hold | None) -> str | None:
-    """What is left alone says so; that Dagster asks for a table is no state of it."""
+    """The state of a suspended, blocked or paused table; None where only Dagster asks for its refreshes."""
     return None if hold is None or hold.by is HeldBy.SCHEDULER else str(hold.by)
 
 
@@ -318,7 +317,7 @@ def kind_of(spec: Spec) -> Kind:
 
 @dataclass(frozen=True)
 class _Counts:
-    """What is asked of an opened log: rows and files of a version, and the newest time of an event in it."""
+    """Readers of an opened log: rows and files of a version, and the newest time of an event in it."""
 
     rows: Callable[[Path, int, str | None], int | None]
     files: Callable[[Path, int], tuple[int | None, int | None]]
@@ -330,7 +329,7 @@ _UNCOUNTED = _Counts(lambda path, version, null_in: None, lambda path, version: 
 
 @dataclass(frozen=True)
 class _Inspection:
-    """What one look at a table's log found."""
+    """The result of reading one table's log."""
 
     held: Held
     version: int | None = None
@@ -424,7 +423,7 @@ def _stands_still(
 
 
 def is_quarantining(spec: Spec) -> bool:
-    """Whether there may be a quarantine table beside it."""
+    """Whether the table or source may have a quarantine table."""
     if isinstance(spec, SourceSpec):
         return spec.is_log
     return any(each.on_violation is OnViolation.QUARANTINE for each in spec.constraints)
@@ -449,7 +448,7 @@ _count_files = lru_cache(maxsize=1_024)(delta_log.count_files)
 
 
 def _committed(path: Path, newest: delta_log.Newest) -> LastRefresh | None:
-    """The newest refresh as its own commit tells of it."""
+    """The newest refresh as its own commit records it."""
     receipt = newest.receipt
     if receipt is None or newest.receipt_version is None:
         return None

@@ -1,4 +1,4 @@
-"""Tables of text: what a person reads in a terminal.
+"""Tables of text for a person to read in a terminal.
 
 Columns are as wide as their widest cell, numbers stand to the right, and no line ends with spaces. A control
 character in a value is shown as an escape, because a value must not be able to move the cursor.
@@ -193,7 +193,7 @@ def bytes_text(size: int) -> str:
 
 
 def count_text(count: int | None) -> str:
-    """A number with thousands apart, `-` for an unknown one.
+    """A number with separated thousands, `-` for an unknown one.
 
     >>> count_text(1234567), count_text(None)
     ('1,234,567', '-')

@@ -1,1 +1,1 @@
-"""Alerts (rule 16 of docs/rules.md): the troubles, the channels, and the watch that runs apart from refreshes."""
+"""Alerts (rule 16 of docs/rules.md): the troubles, the channels, and the watch, a process beside refreshes."""

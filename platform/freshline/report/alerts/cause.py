@@ -1,7 +1,7 @@
 """Why a table is late: the deepest reason that is known, as a sentence.
 
-What a person did comes first, then what fails, then who is silent, then what cannot be kept, and last what is merely
-late: the reason that must be removed for the others to matter.
+The decision of a person comes first, then a failure, then a silent process, then a promise that cannot be kept, and
+last a mere delay: the reason that must be removed for the others to matter.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _process_cause(own: Standing, above: list[Standing], situation: Situation) -
         return "no engine keeps the tables; `freshline up` or `freshline engine start` starts one"
     for standing in (own, *above):
         prefix = "" if standing is own else f"it waits for {standing.name}, and "
-        # What arrives at sources is brought in whatever is switched off.
+        # The rows that arrive at sources are brought in whatever is switched off.
         if standing.mode in situation.switched_off and not standing.is_source:
             return f"{prefix}the sensor of {standing.mode} tables is switched off in Dagster"
         if standing.mode is Mode.BATCH and not standing.is_source and situation.scheduler.voice is Voice.SILENT:

@@ -1,7 +1,7 @@
 """Bringing news to channels: each channel has a courier, in a thread of its own.
 
-What is to be told stands in the control store and stays there until it was taken or given up, so a courier that is
-killed loses nothing. It may bring a message twice when it is killed between the two; the message has the same id then.
+A message stays in the control store until it was taken or given up, so a courier that is killed loses nothing. It may
+bring a message twice when it is killed between the two; the message has the same id then.
 A channel that does not take one is left alone for a while, longer each time.
 """
 
@@ -31,7 +31,7 @@ _PREPARE_SECONDS, _PATIENCE_SECONDS = 30.0, 10.0
 
 
 def due_deliveries(pending: Sequence[Delivery], now: datetime) -> list[Delivery]:
-    """Those whose time has come, of each alert the earliest only: that it is over is not told before that it began."""
+    """Those whose time has come, of each alert the earliest only: its end is never reported before its begin."""
     found: dict[int | None, Delivery] = {}
     for delivery in pending:
         found.setdefault(delivery.alert.id, delivery)
@@ -95,7 +95,7 @@ class Courier:
         return self._trouble
 
     def prepare(self) -> bool:
-        """Get the channel ready before there is anything to tell; whether it is. What is wrong is logged once."""
+        """Get the channel ready before there is a message; return whether it is. A trouble is logged once."""
         self._preparing_since = time.monotonic()
         try:
             self._prepare()
@@ -148,7 +148,7 @@ class Courier:
             except Exception as error:  # noqa: BLE001 - a channel of the project may raise anything
                 kind = type(self._channel)
                 raised = f"{kind.__module__}:{kind.__qualname__}.deliver raised {type(error).__name__}"
-                # Once: it is tried again and again. The text of the exception may hold a secret, and is left out.
+                # Once: it is tried again and again. The text of the exception may have a secret in it, and is left out.
                 if raised not in self._raised:
                     self._raised.add(raised)
                     LOG.error("channel %s: %s\n%s", self.name, raised, "".join(format_tb(error.__traceback__)))
@@ -189,10 +189,10 @@ class Courier:
             try:
                 left = self.deliver_due()
             except FreshlineError as error:
-                # The watch tells of the store; here it is only waited for. What is pending nobody knows until then.
+                # The watch reports the store; here it is only waited for. Nobody knows the pending messages until then.
                 left = 1
                 LOG.debug("channel %s waits for the control store: %s", self.name, error)
-            # With nothing pending there is nothing to look for until there is news.
+            # With nothing pending there is nothing to deliver until there is news.
             pause = None if self._ready else _PREPARE_SECONDS
             self._wake.wait(_LOOK_SECONDS if left else pause)
             self._wake.clear()

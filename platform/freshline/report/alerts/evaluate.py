@@ -1,7 +1,7 @@
-"""From what is wrong now, and what was told before, to what is to be told (rule 16 of docs/rules.md).
+"""From the troubles of now and the open alerts to the news that are to be sent (rule 16 of docs/rules.md).
 
 State-based: an alert is open from the news that raised it to the news that it is over, one a subject and kind. Each of
-RAISED, WORSENED and RECOVERED is told once; while it stays open, a REMINDER comes every so often. Pure: the same
+RAISED, WORSENED and RECOVERED is sent once; while it stays open, a REMINDER comes every so often. Pure: the same
 arguments give the same news, and whoever stores them together with the alerts may be killed at any moment.
 """
 
@@ -28,7 +28,7 @@ CALM_SECONDS: Mapping[AlertKind, float] = {
     AlertKind.SCHEDULER_SILENT: 10.0,
 }
 SHORTEST_CALM_SECONDS, LONGEST_CALM_SECONDS = 10.0, 300.0
-# What a table that was resumed gets, at least and at most, to become fresh again before it counts as late.
+# The time that a resumed table gets, at least and at most, to become fresh again before it counts as late.
 SHORTEST_GRACE_SECONDS, LONGEST_GRACE_SECONDS = 60.0, 600.0
 
 # A table that is late is one of these.
@@ -39,7 +39,7 @@ Key = tuple[str, AlertKind]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is to be told, and which alerts changed without news (another cause, another link, a calm)."""
+    """The news that are to be sent, and the alerts that changed without news (another cause, another link, a calm)."""
 
     news: tuple[News, ...] = ()
     quiet: tuple[Alert, ...] = ()
@@ -116,7 +116,7 @@ def _keep(
     quiet: list[Alert],
 ) -> None:
     worse = trouble.ripe and alert.level is AlertLevel.WARN and trouble.level is AlertLevel.FAIL
-    # The worst that it has been: a level that falls and rises again would be told each time.
+    # The worst that it has been: a level that falls and rises again would be reported each time.
     level = AlertLevel.FAIL if worse else alert.level
     kept = replace(alert, level=level, cause=trouble.cause, link=link or alert.link, calm_since=None)
     if worse:
@@ -160,6 +160,6 @@ def calm_seconds(freshness: int) -> float:
     """How long a late table must keep its promise before it is no longer late.
 
     A table that breaks its promise in each cycle keeps it, in between, for less than its freshness: its lag falls to
-    something above nothing and grows from there. So keeping it for a whole freshness tells the two apart.
+    something above nothing and grows from there. Only a table that has recovered keeps it for a whole freshness.
     """
     return min(max(float(freshness), SHORTEST_CALM_SECONDS), LONGEST_CALM_SECONDS)

@@ -1,4 +1,4 @@
-"""What the refresh records of a table add up to: failures in a row, and how much of what arrived was rejected.
+"""The sums of a table's refresh records: failures in a row, and how many of the rows that arrived were rejected.
 
 Records are taken in one after the other, each once; what is older than the hour falls out. Manual refreshes and
 backfills have somebody who watches them: their failures do not count, their success does.
@@ -55,7 +55,7 @@ class History:
     minutes: tuple[tuple[datetime, Arrivals], ...] = ()
 
     def arrivals(self, now: datetime) -> Arrivals:
-        """What arrived in the hour before `now`."""
+        """The arrivals in the hour before `now`."""
         total = NOTHING
         for at, arrived in self.minutes:
             if now - WINDOW < at + _MINUTE:

@@ -27,7 +27,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Message:
-    """What is told.
+    """The content of one message.
 
     `id` is the same in every try and through every channel, and of no other event: who gets it twice may drop one.
     `subject` is a table's name, or `engine` or `scheduler`. `at` is when it happened, `since` when the trouble began.
@@ -58,7 +58,7 @@ class Message:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What stands below the headline, each a line without control characters."""
+        """The lines below the headline, without control characters."""
         found = [f"cause: {self.cause}", f"since: {moment_text(self.since)}"]
         if self.recovered_at is not None:
             found.append(f"recovered at: {moment_text(self.recovered_at)}")

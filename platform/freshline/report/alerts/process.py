@@ -1,8 +1,8 @@
-"""The process of `freshline watch`: one look after the other, until it is asked to end.
+"""The process of `freshline watch`: one check after the other, until it is asked to end.
 
-One watch looks at an environment at a time: it holds the heartbeat `watch` as a lease. A second one says who has it and
+One watch checks an environment at a time: it holds the heartbeat `watch` as a lease. A second one says who has it and
 ends, and takes over from one whose process is gone or that was not heard of for 15 seconds. While the control store is
-locked or away nothing can be known or written: that is said once, and the next look that can be had goes on from there.
+locked or away nothing can be known or written: that is said once, and the next check that succeeds goes on from there.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _STOP_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Identity:
-    """Who watches: `detail` has `pid` and `host` at least; `is_gone` tells by such a detail that its process ended."""
+    """Who watches: `detail` has at least `pid` and `host`; `is_gone` says by such a detail that its process ended."""
 
     detail: Mapping[str, Any]
     is_gone: Callable[[Mapping[str, Any]], bool]
 
 
 def run(settings: Settings, surroundings: Surroundings, identity: Identity, over: threading.Event) -> None:
-    """Look and tell until `over` is set.
+    """Check and send messages until `over` is set.
 
-    A channel that cannot be had is logged and told by the heartbeat, while the others go on. Raises EngineError where
-    another watch has the environment, and FormatError for a control store of a newer freshline.
+    A channel that cannot be opened is logged and named in the heartbeat, while the others go on. Raises EngineError
+    where another watch has the environment, and FormatError for a control store of a newer freshline.
     """
     channels = open_channels(settings)
     store = _open_store(settings, over)
@@ -72,14 +72,14 @@ def run(settings: Settings, surroundings: Surroundings, identity: Identity, over
 
 @dataclass(frozen=True)
 class Checked:
-    """What came of one look: the messages, and the channels that cannot be had with the reason of each."""
+    """The result of one check: the messages, and the channels that cannot be opened with the reason of each."""
 
     messages: tuple[Message, ...]
     missing: Mapping[str, str]
 
 
 def check_once(settings: Settings, surroundings: Surroundings, identity: Identity) -> Checked:
-    """One look, and one try of everything that is to be told.
+    """Check once, and try every pending message once.
 
     Raises as `run` does, and StorageError where the control store cannot be used.
     """
@@ -103,7 +103,7 @@ def check_once(settings: Settings, surroundings: Surroundings, identity: Identit
 
 
 class Lease:
-    """The right to look, held by one process an environment."""
+    """The right to watch, which one process an environment has."""
 
     def __init__(self, store: ControlStore, identity: Identity) -> None:
         self._store = store
@@ -112,7 +112,7 @@ class Lease:
         self._held = False
 
     def renew(self, channels: Mapping[str, str] | None = None) -> None:
-        """Take it, or go on holding it, and say which channels take no message and why.
+        """Take or renew it, and say which channels take no message and why.
 
         Raises EngineError, which names the holder, where somebody else has it.
         """
@@ -153,7 +153,7 @@ def _check_on(watch: Watch, lease: Lease, couriers: Collection[Courier], over: t
             if not begun:
                 begun = True
                 LOG.info("watching")
-                # Not before the right to look is had: another that has it brings the same messages.
+                # Not before the lease is taken: another watch that has it sends the same messages.
                 for courier in couriers:
                     courier.start()
             found = watch.check()
@@ -205,6 +205,6 @@ def _message(settings: Settings, delivery: Delivery) -> Message:
 
 
 def _as_reported(news: News) -> Delivery:
-    """The news as channels get it; it was told when it happened."""
+    """The news as channels get it, with the time at which it happened."""
     at = news.alert.recovered_at or news.alert.reminded_at
     return Delivery(0, "", news.event, news.alert, at, 0, at)

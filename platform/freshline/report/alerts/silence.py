@@ -21,7 +21,7 @@ ENGINE_ENDED_SECONDS = 4.0  # whose process is known to have ended; one that is 
 # Dagster's daemon writes its heartbeat every 30 seconds, and late when a tick takes long (at most a minute).
 SCHEDULER_SILENT_SECONDS = 90.0
 JUMP_SECONDS = 5.0
-# What a jump of the clock makes late, the engine has refreshed by then, or there is a reason to tell.
+# By then the engine has refreshed the tables that a jump of the clock makes late, or there is a reason to report them.
 SETTLING_SECONDS = 60.0
 
 SUPERVISOR, BATCH = "supervisor", "batch"
@@ -29,7 +29,7 @@ _STOPPED = "STOPPED"
 
 
 class SchedulerCheck(Protocol):
-    """What was found of Dagster: when its daemon last said that it runs, and the state of each sensor by name."""
+    """The findings about Dagster: when its daemon last said that it runs, and the state of each sensor by name."""
 
     @property
     def daemon_heartbeat(self) -> datetime | None: ...
@@ -56,8 +56,8 @@ def jump_seconds(before: Moment, after: Moment) -> float:
 class Heard:
     """The newest heartbeat of one name, and when it was first seen (seconds that pass).
 
-    `changed`: it was seen to take the place of another, or the clock tells how old it is. Until then it may be the last
-    word of somebody who died long ago.
+    `changed`: it was seen to take the place of another, or its age is known from the clock. Until then it may be the
+    last word of somebody who died long ago.
     """
 
     at: datetime
@@ -73,10 +73,11 @@ def listen(
     by_clock: bool,
     deaf: float = 0.0,
 ) -> dict[str, Heard]:
-    """What is heard now; one that did not change since keeps when it was seen.
+    """The heartbeats that are heard now; one that did not change keeps the time at which it was seen.
 
-    How old one is that was never seen before only the clock can tell: with `by_clock` it is asked, else it counts as
-    new. `deaf` are the seconds since the last look in which nobody could have been heard: they are no silence.
+    The age of a heartbeat that was never seen before follows from the clock alone: with `by_clock` it is read, else the
+    heartbeat counts as new. `deaf` are the seconds since the last check in which nobody could have been heard: they are
+    no silence.
     """
     found = {}
     for name, at in heartbeats.items():
@@ -150,7 +151,7 @@ def sensor_states(check: SchedulerCheck | None) -> dict[str, str]:
 
 
 def switched_off(detail: Mapping[str, object]) -> frozenset[Mode]:
-    """The modes whose sensor is switched off, by what is told of the scheduler."""
+    """The modes whose sensor is switched off, by the detail of the scheduler's heartbeat."""
     off: set[Mode] = set()
     if detail.get(SUPERVISOR) == _STOPPED:
         off |= {Mode.CONTINUOUS, Mode.INCREMENTAL}

@@ -1,4 +1,4 @@
-"""What alerts look at: how every table stands, and whether those who keep it are heard of. Values only."""
+"""The input of alerts: the state of every table, and whether those who keep it are heard of. Values only."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SCHEDULER = "scheduler"
 class Standing:
     """How one table or source stands.
 
-    `warn_after` and `fail_after` are lags in seconds. `first_seen` is when it was first looked at without having
+    `warn_after` and `fail_after` are lags in seconds. `first_seen` is when it was first checked without having
     data; None where it has. `promised_at` is when its freshness became as short as it is, None where it always was.
     `driving` are the inputs that count in its lag. `unreadable` is the error of reading its log, as a JSON object.
     `infeasible` says why its freshness cannot be kept, None where it can or nobody knows. `late_share` and
     `watermark_after` are those declared of a source. Its `watermark` moved last at `watermark_moved_at`, and
-    `watermark_held_by` holds it up. `retained_bytes` is what the system outside keeps for a source, and
+    `watermark_held_by` keeps it back. `retained_bytes` is what the system outside keeps for a source, and
     `retained_above` the limit of that. `stands_still` says why refreshes do not help a late table whose inputs are all
     newer, empty for any other.
     """
@@ -61,7 +61,7 @@ class Standing:
 
     @property
     def reported_from(self) -> datetime | None:
-        """From when on it may be told as late: a promise that was just made shorter cannot have been broken before."""
+        """From when on it may be reported late: a promise that was just made shorter cannot have been broken before."""
         since = self.late_since
         if since is None or self.promised_at is None:
             return since
@@ -94,11 +94,11 @@ class Process:
 
 @dataclass(frozen=True)
 class Situation:
-    """Everything that an evaluation looks at. `standings` are in the order of the graph.
+    """Everything that an evaluation reads. `standings` are in the order of the graph.
 
     `switched_off` are the modes whose sensor somebody switched off in Dagster. A breach that began before
-    `catching_up_since` is left to the engine to mend and not told yet; None: each is told. `read_at` is when the logs
-    were read, if that was before now: how late a table is by now nobody knows then.
+    `catching_up_since` is left to the engine to mend and not reported yet; None: each is reported. `read_at` is when
+    the logs were read, if that was before now: nobody knows then how late a table is by now.
     """
 
     standings: Mapping[TableName, Standing]
@@ -128,7 +128,7 @@ def lag_limits(freshness: int, warn_after: int | None, fail_after: int | None) -
 
 
 def table_standing(graph: Graph, status: TableStatus) -> Standing:
-    """What the graph and its status tell of one table; the rest is filled in by whoever knows it."""
+    """The standing of one table by the graph and its status; the caller fills in the rest."""
     spec = graph.specs[status.table]
     warn, fail = lag_limits(status.freshness_seconds, spec.warn_after_seconds, spec.fail_after_seconds)
     return Standing(

@@ -1,9 +1,10 @@
-"""What is wrong now, table by table and process by process. Pure: a test may choose any situation.
+"""The troubles of now, table by table and process by process. Pure: a test may choose any situation.
 
 Lag is seen from outside, every two seconds or so, and a table moves in steps: one of 10 seconds that is refreshed every
-9.9 is never late, and its lag reads anything up to 9.9. When a breach began is known exactly all the same, it is the
-data timestamp plus the promise. So a breach counts as trouble at once, and is ripe to be told when it is HOLD old: a
-refresh that took a moment longer than foretold is no alert, and one that lasts is told well within 15 seconds.
+9.9 is never late, and its lag reads anything up to 9.9. The begin of a breach is known exactly all the same: it is the
+data timestamp plus the promise. So a breach counts as trouble at once, and is ripe to be reported when it is `HOLD`
+old: a refresh that took a moment longer than foretold is no alert, and a breach that lasts is reported well within 15
+seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FAILURES_IN_A_ROW = 3
 
 @dataclass(frozen=True)
 class Trouble:
-    """One thing that is wrong now; `ripe` when it is to be told, else it only keeps open what was told before."""
+    """One thing that is wrong now; `ripe` when it is to be reported, else it only keeps an open alert open."""
 
     subject: str
     kind: AlertKind

@@ -1,11 +1,11 @@
-"""The look that alerts come from: reads how everything stands, decides, and writes what is to be told.
+"""The check that alerts come from: reads the state of everything, decides, and writes the news that are to be sent.
 
 It only reads tables, needs neither Spark nor an engine, and runs in a process of its own (`freshline watch`): whatever
-happens to the engine or to Dagster is seen from outside. One look is one call, so that a cron job may do it as well;
-what must be known from one look to the next is in the control store, what is remembered here only makes it cheaper.
+happens to the engine or to Dagster is seen from outside. One check is one call, so that a cron job may do it as well.
+The state that the next check needs is in the control store; the memory here only saves time.
 
-What a look costs is the reading of logs. Data timestamps only move forward, so a table that is inside its promise by
-what is known need not be read again; all are read when one is late by what is known, and every ten seconds.
+The cost of a check is the reading of logs. Data timestamps only move forward, so a table that is inside its promise by
+its known timestamp need not be read again; all are read when one is late by it, and every ten seconds.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LOG = logging.getLogger(__name__)
 
 READ_SECONDS = 10.0
 CATCH_UP_SECONDS = 60.0
-# A breach is told when it is five seconds old; read this late at the latest, it is told within fifteen.
+# A breach is reported when it is five seconds old; read this late at the latest, it is reported within fifteen.
 LONGEST_READ_SECONDS = 7.0
 SHORTEST_READ_SECONDS = 2.0
 # Reading every log may take this part of one processor's time.
@@ -67,12 +67,12 @@ _PAGE = 1000
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the watch is told by whoever started it.
+    """The functions that the starter of a watch gives it.
 
-    `graph` gives the declarations, the same object as long as they are the same. `scheduler` looks into
-    Dagster's storage, None where there is none. `ended` names those of `engine` and `scheduler` whose processes are
-    known to have ended, from their heartbeats. `dagster_url` is the address of the UI, None where none is known.
-    `left_out` are declared tables that the graph lacks because their declaration has a mistake.
+    `graph` gives the declarations, the same object as long as they are the same. `scheduler` reads Dagster's storage,
+    None where there is none. `ended` names those of `engine` and `scheduler` whose processes are known to have ended,
+    from their heartbeats. `dagster_url` is the address of the UI, None where none is known. `left_out` are declared
+    tables that the graph lacks because their declaration has a mistake.
     """
 
     graph: Callable[[], Graph]
@@ -83,9 +83,9 @@ class Surroundings:
 
 
 class Watch:
-    """Looks and decides; `clock` is the time of day, `passed` are seconds that only ever pass.
+    """Checks and decides; `clock` is the time of day, `passed` are seconds that only ever pass.
 
-    One that `stays` to look again begins patiently: who is silent is judged by what it hears itself, and tables that
+    One that `stays` for more checks begins patiently: it judges who is silent by what it hears itself, and tables that
     were late before it came get a minute from an engine that is there. Everything may just have been started together.
     """
 
@@ -122,7 +122,7 @@ class Watch:
         self._open: Sequence[Alert] | None = None
 
     def check(self) -> Evaluation:
-        """Look once, write what is to be told, and return it.
+        """Check once, write the news that are to be sent, and return them.
 
         Raises StorageError where the control store cannot be used; nothing was written then, and nothing is forgotten.
         """
@@ -238,11 +238,11 @@ class Watch:
     def _report_scheduler(
         self, check: SchedulerCheck | None, sensors: Mapping[str, str], known: Heartbeat | None, now: datetime
     ) -> Mapping[str, object]:
-        """Hand on what only Dagster's storage tells: a sensor that is switched off does not say so itself.
+        """Record the facts that only Dagster's storage has: a sensor that is switched off does not say so itself.
 
-        Returns what is known of the scheduler now. A daemon that runs is told of also when no sensor ever ticked; one
+        Returns what is known of the scheduler now. A daemon that runs is recorded also when no sensor ever ticked. One
         that was ended in order must not come back by its last words, so it has to be seen to go on, or to be recent at
-        the first look.
+        the first check.
         """
         daemon = None if check is None else check.daemon_heartbeat
         seen, self._daemon_seen = self._daemon_seen, daemon or self._daemon_seen
@@ -318,7 +318,7 @@ class _Reader:
 
 
 class _Records:
-    """What the refresh records add up to, each record read once."""
+    """The sums of the refresh records, each record read once."""
 
     def __init__(self, store: ControlStore) -> None:
         self._store = store
@@ -340,7 +340,7 @@ class _Records:
             self._last = records[-1].id
 
     def _begin(self, now: datetime) -> None:
-        """What arrived in the last hour, and of each table that fails now since when it does."""
+        """Begin with the arrivals of the last hour, and with the failures in a row of each table that fails now."""
         newest = self._store.last_refreshes()
         last = max((record.id or 0 for record in newest.values()), default=0)
         arrived = [record for record in self._store.committed_since(now - WINDOW) if (record.id or 0) <= last]

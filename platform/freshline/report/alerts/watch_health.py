@@ -1,7 +1,7 @@
-"""Whether broken promises would be told: what a watch says of itself, and what is known of one that ended.
+"""Whether broken promises would be reported: the words of a watch about itself, and the facts about one that ended.
 
-The watch says in its heartbeat which channels take no message. What a supervisor knows of its end is handed in. Pure: a
-test may choose any moment.
+The watch says in its heartbeat which channels take no message. The facts that a supervisor has about its end are
+arguments. Pure: a test may choose any moment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from freshline.report.alerts.standing import moment_text
 
 # The name of the heartbeat, and what in it has the channels.
 WATCH, CHANNELS = "watch", "channels"
-# A watch beats every two seconds. One that was killed holds its heartbeat until somebody takes it.
+# A watch beats every two seconds. One that was killed keeps its heartbeat until somebody takes it.
 _SILENT = timedelta(seconds=30)
 
 
@@ -35,7 +35,7 @@ def watch_problems(
     now: datetime,
     is_gone: Callable[[Heartbeat], bool] = lambda _: False,
 ) -> tuple[str, ...]:
-    """Why alerts are not told, or not through every channel, a sentence each; none where all is well or none watches.
+    """Why alerts are not sent, or not through every channel, a sentence each; none where all is well or none watches.
 
     `ended` is the watch that a supervisor starts again and again. Another one that is there watches all the same.
     """

@@ -1,7 +1,7 @@
 """The board as one frozen value: all tables, the graph, and the page of each table that is asked for.
 
 It is made of what status, the history and EXPLAIN say, and computes no lag and no promise of its own. Everything here
-comes from the arguments, so a test may choose any moment. How it looks is said elsewhere (`page.py`, `chart.py`).
+comes from the arguments, so a test may choose any moment. Its appearance is made elsewhere (`page.py`, `chart.py`).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Board:
     """The board of one environment at one moment. Lag and refreshes are shown from `since` on.
 
     `mistakes` are those of the declarations, each with file and line: their tables are shown as they were before them,
-    or not at all. `untold` says why alerts are not told, or not through every channel.
+    or not at all. `untold` says why alerts are not sent, or not through every channel.
     """
 
     project: str

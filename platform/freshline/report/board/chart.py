@@ -120,7 +120,7 @@ def spark(row: Row, now: datetime, begin: datetime) -> Spark | None:
     top = max(1.5 * promise, *(lag for _, lag in points))
     x, y = _scales(begin, now, top, (0.0, float(SPARK_WIDTH)), (2.0, SPARK_HEIGHT - 2.0))
     drawn = [(x(at), y(lag)) for at, lag in points]
-    # A single look is a short line, which can be seen.
+    # A single sample is a short line, which can be seen.
     path = _path(drawn if len(drawn) > 1 else [(drawn[0][0] - 4.0, drawn[0][1]), *drawn])
     greatest = max(lag for _, lag in points)
     text = f"lag up to {duration_text(greatest)}, promise {freshness_text(status.freshness_seconds)}"
@@ -208,7 +208,7 @@ def _thinned(points: Sequence[Point], begin: datetime, end: datetime, most: int)
 def _promise_steps(
     spans: Sequence[LagSpan], hours: Sequence[Hour], promise: int, begin: datetime, now: datetime
 ) -> list[tuple[datetime, int]]:
-    """When which promise began to hold; the first one from the begin of the chart on."""
+    """The times at which promises began to apply; the first one from the begin of the chart on."""
     finer = min((span.first_at for span in spans), default=now)
     old = [hour.lag for hour in hours if hour.lag is not None and hour.lag.last_at < hour_of(finer)]
     steps: list[tuple[datetime, int]] = []
@@ -395,5 +395,5 @@ def _bow(places: Sequence[_Place]) -> str:
 
 
 def _short(name: str) -> str:
-    """The end of a long name tells more than its begin."""
+    """A name as it fits: of a long one the end, which says more than its begin."""
     return name if len(name) <= _LONGEST_NAME else f"…{name[1 - _LONGEST_NAME :]}"

@@ -1,7 +1,7 @@
 """The board as HTML: one self-contained file, or pages that the guard serves.
 
 Every text is escaped by the templates. Besides, control characters and marks that turn the direction of writing are
-shown as escapes, because a name or an error must not be able to look like another one. A page loads nothing: its style
+shown as escapes, because a name or an error must not be able to imitate another one. A page loads nothing: its style
 and its script stand in it, and the Content-Security-Policy allows exactly these two. Without JavaScript all is there
 but sorting and searching in the file, which the served page does by its address.
 """

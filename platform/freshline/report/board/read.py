@@ -47,7 +47,7 @@ _UNKNOWN_TYPE = "known after the first refresh"
 class BoardReader:
     """Reads boards of one project.
 
-    `count_rows` may remember counts from one board to the next. `untold` says why alerts are not told at a moment.
+    `count_rows` may remember counts from one board to the next. `untold` says why alerts are not sent at a moment.
     """
 
     def __init__(

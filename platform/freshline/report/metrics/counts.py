@@ -99,7 +99,7 @@ class Kept:
     late: float = 0.0
 
     def after(self, status: TableStatus, seconds: float) -> Kept:
-        """With the time since the look before: `seconds` by a clock that nobody sets.
+        """With the time since the check before: `seconds` by a clock that nobody sets.
 
         A table without data, and one that is suspended, blocked or paused, has no promise to keep meanwhile. One that
         is late has been so since its lag passed the promise, and not for longer than there was to observe.

@@ -23,7 +23,7 @@ from freshline.report.status import TableStatus
 class TableFigures:
     """One declared table or source.
 
-    `status` is of the newest look, and `counted` of the newest one that counted rows and files; None before there was
+    `status` is of the newest check, and `counted` of the newest one that counted rows and files; None before there was
     one. Lags are in seconds.
     """
 
@@ -59,10 +59,10 @@ class ProcessFigures:
 
 @dataclass(frozen=True)
 class EngineFigures:
-    """What is known of an engine at a scrape.
+    """The figures of an engine at a scrape.
 
-    `tables` are in the order of the graph. `looked_at` is the moment of their status, None before the first look, and
-    `look_seconds` what that look took. `requests` counts the open ones by kind. `durations` are by strategy, of
+    `tables` are in the order of the graph. `looked_at` is the moment of their status, None before the first check, and
+    `look_seconds` the duration of that check. `requests` counts the open ones by kind. `durations` are by strategy, of
     refreshes that succeeded.
     """
 

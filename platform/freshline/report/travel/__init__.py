@@ -1,1 +1,1 @@
-"""What leaves for the systems of others after each refresh: lineage events and traces."""
+"""Events for the systems of others after each refresh: lineage and traces."""

@@ -195,12 +195,12 @@ class LineageEvents:
 
 
 def _with(facet: RunFacet, facts: Mapping[str, Any]) -> RunFacet:
-    """A facet of our own has the schema of every facet, and says what it holds by its fields."""
+    """A facet of our own with these fields, which has the schema of every facet."""
     return facet.with_additional_properties(**facts)  # type: ignore[return-value]
 
 
 class EventFile:
-    """A file with one event a line, for what reads files. It is renamed to `.1` when it has grown to `most_bytes`."""
+    """A file with one event a line, for readers of files. It is renamed to `.1` when it has grown to `most_bytes`."""
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self._path = path

@@ -1,8 +1,8 @@
-"""An outbox: what is put into it leaves in a thread of its own, and whoever puts it there never waits.
+"""An outbox: the things put into it leave in a thread of its own, and whoever puts them there never waits.
 
-It holds a bounded number of things. While the other end is away, the oldest go, and the log says once that it is away
-and once, with the number that was lost, that it is back. What leaves is made in the thread too, so that a refresh pays
-nothing for it.
+It has room for a bounded number of things. While the other end is away, the oldest are dropped, and the log says once
+that it is away and once, with the number that was lost, that it is back. The bodies are made in the thread too, so that
+a refresh pays nothing for it.
 """
 
 from __future__ import annotations

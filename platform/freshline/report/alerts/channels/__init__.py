@@ -1,1 +1,1 @@
-"""The channels through which alerts are told, each a small class with one method."""
+"""The channels through which alerts are sent, each a small class with one method."""

@@ -1,4 +1,4 @@
-"""What a channel is, for those of freshline and for one of your own.
+"""The protocol of a channel, for those of freshline and for one of your own.
 
 A channel of your own is a class that the setting `type = "module:Class"` names. It is called once, with the options of
 its table in pyproject.toml and with `resolve`; its `deliver` is called from one thread, one message after the other:
@@ -33,10 +33,10 @@ Resolve = Callable[[str], str]
 
 
 class Channel(Protocol):
-    """One way to tell people."""
+    """One way to notify people."""
 
     def deliver(self, message: Message) -> None:
-        """Return when the message was taken; raise DeliveryError, whose sentence holds no secret, when it was not."""
+        """Return when the message was taken; raise DeliveryError, whose sentence has no secret, when it was not."""
 
 
 def resolver(root: Path, environ: Mapping[str, str]) -> Resolve:

@@ -55,7 +55,7 @@ class EmailChannel:
 
 
 def mail_of(message: Message, sender: str, to: list[str]) -> EmailMessage:
-    """The mail; its Message-ID is that of the event, so that one that comes twice can be told."""
+    """The mail; its Message-ID is that of the event, so that a reader can recognize one that comes twice."""
     mail = EmailMessage(policy=SMTP)
     mail["Subject"] = f"[freshline] {message.headline}"[:_LONGEST_SUBJECT]
     mail["From"] = sender

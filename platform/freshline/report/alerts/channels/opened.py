@@ -1,8 +1,8 @@
 """From the settings of channels to channels.
 
-A channel that cannot be had is no reason to keep the others silent: it stands as one that takes no message, and every
-try to tell something tries first to have it. So messages wait for it, as for one that is down, and a class that was
-mended on disk is taken up.
+A channel that cannot be opened is no reason to keep the others silent: it counts as one that takes no message, and
+every delivery tries first to open it. So messages wait for it, as for one that is down, and a class that was mended on
+disk is taken up.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def open_channels(settings: Settings, environ: Mapping[str, str] = os.environ) -
 
 
 def channel_problems(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[SettingsError]:
-    """What is wrong with channels: each is had once, and sends nothing.
+    """The mistakes of channels: each is opened once, and sends nothing.
 
     A class whose constructor has not returned within PATIENCE_SECONDS is wrong too.
     """

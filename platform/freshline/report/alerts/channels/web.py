@@ -1,9 +1,9 @@
 """One POST to an address that somebody else wrote, with as little trust as possible.
 
 `http.client` is what the larger libraries are built on, and does less: it follows no redirect, reads no proxy from the
-environment and keeps no connection. What it does not do is done here: the name is resolved once, every address that it
-has is checked, and the connection goes to one of those, so that a name which resolves to something else a moment later
-gains nothing. An answer has a deadline as a whole, also when it trickles.
+environment and keeps no connection. The rest is done here: the name is resolved once, every address that it has is
+checked, and the connection goes to one of those, so that a name which resolves to something else a moment later gains
+nothing. An answer has a deadline as a whole, also when it trickles.
 """
 
 from __future__ import annotations
