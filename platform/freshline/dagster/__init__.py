@@ -70,5 +70,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What is loaded, and the component: `dg` looks for components here by loading every name that this returns."""
+    """The loaded names, and the component: `dg` finds components here by loading every name that this returns."""
     return [*globals(), "FreshlineProjectComponent"]

@@ -40,7 +40,7 @@ from freshline.values.names import TableName
 from freshline.values.settings import Settings
 from freshline.values.spec import SourceSpec, Spec, TableSpec
 
-# What Dagster forbids as the name of a step, an input or an output, beside Python's keywords.
+# The names that Dagster forbids for a step, an input or an output, beside Python's keywords.
 FORBIDDEN = frozenset(
     {"context", "conf", "config", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict"}
     | {"int", "str", "float", "bool", "input", "output", "type"}
@@ -99,7 +99,7 @@ def asset_spec(
 def freshness_policy(graph: Graph, name: TableName) -> FreshnessPolicy | None:
     """FAIL when nothing was reported for the freshness and two turns of reports; None where nothing is promised.
 
-    Dagster looks at the age of the newest materialization. Those are reported also when nothing was new, so the policy
+    Dagster checks the age of the newest materialization. Those are reported also when nothing was new, so the policy
     fails when a table is not kept any more, and neither on a quiet table nor on a fast one.
     """
     spec = graph.spec(name)
@@ -130,7 +130,7 @@ def declaration_markdown(spec: Spec, root: Path) -> str:
     """The declaration as it was written, and where."""
     code = declaration_text(root / spec.written_at.path, spec.written_at.line)
     language = {".py": "python", ".yaml": "yaml"}.get(Path(spec.written_at.path).suffix, "sql")
-    # The fence must be longer than any that the declaration itself holds.
+    # The fence must be longer than any in the declaration itself.
     fence = "`" * max(3, 1 + max((len(ticks) for ticks in re.findall("`+", code)), default=0))
     return f"{fence}{language}\n{code}\n{fence}\n\nDeclared in `{spec.written_at}`."
 

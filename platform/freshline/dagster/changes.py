@@ -13,7 +13,7 @@ from freshline.values.settings import Settings
 
 LOG = logging.getLogger("dagster")
 
-# What a code location is made of: tables and sources, modules of the project, its settings and locations.
+# A code location is made of tables and sources, modules of the project, its settings and locations.
 _SUFFIXES = (".sql", ".py", ".yaml", ".toml")
 
 Overrides = frozenset[tuple[str, str]]
@@ -23,8 +23,8 @@ Signature = tuple[frozenset[Known], Overrides]
 class Changes:
     """Files and overrides of a project, as they were when somebody loaded them and as they are now.
 
-    Files are known by what the file system says of them. Of the overrides those count that are in force, so that one
-    that ends is a change too. Packages outside of the project are not looked at.
+    Files are known by what the file system says of them. Only overrides that are in force count, so that one that ends
+    is a change too. Packages outside of the project are not checked.
     """
 
     def __init__(self, settings: Settings, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -36,7 +36,7 @@ class Changes:
         self._loaded = self._seen = self._look()
 
     def found(self) -> bool:
-        """Look, and say whether something has changed since `loaded` and has stopped changing since the last look.
+        """Check whether something has changed since `loaded` and has stopped changing since the last check.
 
         So a burst of changes is one.
         """
@@ -44,7 +44,7 @@ class Changes:
         return self._seen == before != self._loaded
 
     def loaded(self) -> None:
-        """What the last look saw is about to be loaded."""
+        """Note that the state of the last check is about to be loaded."""
         self._loaded = self._seen
 
     def _look(self) -> Signature:

@@ -1,16 +1,16 @@
-"""What is true of a table, as checks on its node in Dagster, beside `freshness`.
+"""The checks on the node of a table in Dagster, beside `freshness`.
 
 | check | of | says |
 |---|---|---|
 | `constraint_<name>` | each constraint | whether rows of the last hour, or of the newest refresh, violate it |
 | `unique_key` | tables with a PRIMARY KEY | whether a key occurs once |
 | `quarantine_rate` | what may have a quarantine table | whether too much of what arrives is rejected |
-| `alive` | what the engine keeps by itself | whether the engine runs and looks after it |
+| `alive` | what the engine keeps by itself | whether the engine runs and keeps it |
 | `verify` | tables | whether a recompute equals what is stored |
 
-All but `verify` are told from logs and the control store, without an engine. A person who runs `unique_key` or `verify`
-asks the engine to look at the rows themselves; a run that materializes the table does not, for it would compute
-everything twice. None blocks: what reads a table is refreshed all the same.
+All but `verify` are judged from logs and the control store, without an engine. A person who runs `unique_key` or
+`verify` asks the engine to read the rows themselves; a run that materializes the table does not, for it would compute
+everything twice. None blocks: the readers of a table are refreshed all the same.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ VERIFY = "verify"
 # The tag of a run that verifies some partitions only: a list of them, each of pairs of column and value.
 VERIFIED_PARTITIONS = "freshline/verify-partitions"
 CONSTRAINT = "constraint_"
-# Receipts of a fast table are many; so many of the newest are looked at.
+# Receipts of a fast table are many; so many of the newest are read.
 MOST_RECEIPTS = 200
 MOST_RECORDS = 500
 SILENT_AFTER = timedelta(seconds=30)
@@ -66,7 +66,7 @@ SAMPLE_KEYS = 5
 
 @dataclass(frozen=True)
 class Facts:
-    """What the checks of one table are told from."""
+    """The facts from which the checks of one table are judged."""
 
     spec: Spec
     status: TableStatus
@@ -129,7 +129,7 @@ def recent_violations(path: Any, now: datetime) -> dict[str, Violation]:
                 break
             found = added_up(found, receipt.violations)
     except SourceError:
-        # A log that cannot be read is told by the table's status.
+        # A log that cannot be read is reported by the table's status.
         return found
     return found
 
@@ -170,7 +170,7 @@ def constraint_verdict(table: TableName, constraint: Constraint, violation: Viol
 
 
 def unique_key_verdict(spec: TableSpec, status: TableStatus) -> Verdict:
-    """What the newest refresh found: each judges the rows that it computes."""
+    """The verdict of the newest refresh: each judges the rows that it computes."""
     code = (status.error or {}).get("code")
     said = f"PRIMARY KEY ({', '.join(spec.primary_key)})"
     if code == "DUPLICATE_KEY":
@@ -197,7 +197,7 @@ def quarantine_verdict(table: TableName, arrivals: Arrivals, settings: Settings)
 def alive_verdict(facts: Facts) -> Verdict:
     """Whether the engine was heard of, and the table's own refreshes go on."""
     status = facts.status
-    # A heartbeat may come between the moment of the look and the reading of it.
+    # A heartbeat may come between the moment of the check and the reading of it.
     silent = None if facts.engine is None else max(0.0, (facts.now - facts.engine.at).total_seconds())
     metadata: dict[str, Any] = {"mode": status.mode}
     if silent is not None:
@@ -236,7 +236,7 @@ def evaluate_checks(
     context: AssetCheckExecutionContext,
     now: datetime,
 ) -> Iterator[AssetCheckResult]:
-    """The checks that a run asks for, those that need no engine first. Raises Failure where the engine cannot tell."""
+    """The checks that a run asks for, those without an engine first. Raises Failure where the engine has no answer."""
     context.instance.add_run_tags(context.run.run_id, {PROCESS: process_tag(context.run.run_id)})
     asked: dict[TableName, set[str]] = {}
     for key in context.selected_asset_check_keys:
@@ -269,10 +269,10 @@ def _known(
 
 
 def _is_judged(check: str, context: AssetCheckExecutionContext, key: AssetCheckKey, engine: Heartbeat | None) -> bool:
-    """Whether a run tells the check from what is known of the table.
+    """Whether a run judges the check from the known facts of the table.
 
-    Keys are looked for where a person asks. An engine that nobody started keeps no table, which is no fault of a run
-    that refreshes it: only who asks is told so.
+    The engine searches for keys where a person asks. An engine that nobody started keeps no table, which is no fault of
+    a run that refreshes it: only a person who asks gets that answer.
     """
     if check == UNIQUE_KEY:
         return not _is_asked(context, key)
@@ -287,7 +287,7 @@ def _is_asked(context: AssetCheckExecutionContext, key: AssetCheckKey) -> bool:
 
 
 def find_duplicates(spec: TableSpec, connect: Connect, context: AssetCheckExecutionContext) -> Verdict:
-    """Look for keys that occur twice in the newest version, with samples."""
+    """Find keys that occur twice in the newest version, with samples."""
     keys = ", ".join("`" + key.replace("`", "``") + "`" for key in spec.primary_key)
     statement = f"SELECT {keys}, count(*) AS rows FROM {spec.name} GROUP BY {keys} HAVING count(*) > 1"
     event = _answer(connect, context, "rows", "sql", statement=statement, limit=SAMPLE_KEYS)
@@ -349,7 +349,7 @@ def verified_sentence(found: Mapping[str, Any]) -> str:
 def _answer(
     connect: Connect, context: AssetCheckExecutionContext, wanted: str, kind: str, **arguments: Any
 ) -> Mapping[str, Any]:
-    """The event of a request that holds the answer. Raises Failure where there is none."""
+    """The event of a request that has the answer. Raises Failure where there is none."""
     answer: Mapping[str, Any] | None = None
     done: Mapping[str, Any] = {}
     # Closed here and not by the garbage collector: an interruption must cancel the request before the step ends.

@@ -35,7 +35,7 @@ from freshline.values.settings import Settings
 
 _CHECK_SECONDS = 1.0
 _HEARTBEAT_CHECK_SECONDS = 60.0
-# Whatever a location was loaded from and is not looked at, such as a package that was upgraded.
+# For changes that are not checked though a location was loaded from them, such as a package that was upgraded.
 _RENEWED_AFTER_SECONDS = 600.0
 
 

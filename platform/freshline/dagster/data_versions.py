@@ -1,4 +1,4 @@
-"""Which versions Dagster is told of, so that it says *Unsynced* of a table that is behind, and of no other.
+"""The data versions that Dagster gets, so that it says *Unsynced* of a table that is behind, and of no other.
 
 Dagster calls an asset unsynced when its newest event names another data version of an input than the input's own newest
 event has. Inputs that the engine keeps have a new version every few seconds, and readers have used it some seconds
@@ -6,7 +6,7 @@ later. So no two newest versions would ever agree, although each table keeps its
 say nothing that is not so:
 
 - The data version of a table is the newest that all readers have used which the engine keeps and which are in time.
-- Each of these readers names that version as soon as it is told, where it has used it or a later one.
+- Each of these readers names that version as soon as it is reported, where it has used it or a later one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from freshline.values.spec import SourceSpec, TableSpec
 
 # Dagster's word for an input of which no event has a version.
 UNKNOWN = DEFAULT_DATA_VERSION.value
-# No version of an input: the table has none of what was told.
+# No version of an input: the table has used none of the reported ones.
 OLDER = "an older one"
 
 
@@ -111,7 +111,7 @@ def same_rows(one: TablePosition, other: TablePosition) -> bool:
 def version_to_tell(newest: TablePosition, used: Iterable[TablePosition], told: TablePosition | None) -> int:
     """The data version of a table: the newest that all have used of which `used` has the positions.
 
-    It is the version that was told last where that has the same rows.
+    It is the version that was reported last where that has the same rows.
 
     >>> newest = TablePosition("a", 9, seq=9)
     >>> version_to_tell(newest, [TablePosition("a", 7, seq=7), TablePosition("a", 8, seq=8)], None)
@@ -125,7 +125,7 @@ def version_to_tell(newest: TablePosition, used: Iterable[TablePosition], told: 
 
 
 def version_used(held: TablePosition | None, told: TablePosition, *, or_later: bool) -> str:
-    """The version of an input that a table names: the told one where the table has used it, or a later one if wanted.
+    """The version of an input that a table names: `told` where the table has used it, or a later one if wanted.
 
     >>> told = TablePosition("a", 5, seq=5)
     >>> [version_used(TablePosition("a", n, seq=n), told, or_later=True) for n in (4, 5, 6)]
@@ -149,7 +149,7 @@ def input_tags(
     or_later: bool,
     before: Event | None = None,
 ) -> dict[str, str]:
-    """What a materialization says of the inputs that a table has used, by its newest receipt.
+    """The tags of a materialization about the inputs that a table has used, by its newest receipt.
 
     `told` has the newest events of the inputs, `before` is the table's own. Raises SourceError for a log that cannot be
     read.
@@ -170,7 +170,7 @@ def _used(
     if event is None:
         return UNKNOWN if or_later or each.in_place or held is None else str(held.version)
     if each.in_place:
-        # Whoever writes it tells of versions in words of his own.
+        # Whoever writes it names versions in words of his own.
         return event.version if data_timestamp is not None and event.at <= data_timestamp.timestamp() else OLDER
     if not (each.drives and event.version.isdecimal()):
         # A dimension changes no rows that are there, and "Report materialization" in the UI names no version.
@@ -187,7 +187,7 @@ def _pointer(each: Input, event: Event | None, used: str, before: Event | None) 
 
 
 class VersionReports:
-    """What one tick of the supervisor tells of versions. `moving` are the tables whose data version may be another."""
+    """The versions that one tick of the supervisor reports. `moving` are the tables whose data version may change."""
 
     def __init__(
         self, instance: DagsterInstance, look: Inspection, warehouse: Warehouse, moving: Collection[TableName]
@@ -205,7 +205,7 @@ class VersionReports:
         self._kept_from = readers
 
     def also(self) -> tuple[TableName, ...]:
-        """The tables to tell of beside the moving ones: they have used what is told now, and Dagster does not know."""
+        """The tables to report beside the moving ones: they have used the version of now, and Dagster lacks that."""
         wanted = {
             reader
             for name in self._moving
@@ -236,7 +236,7 @@ class VersionReports:
         try:
             used = self._input_tags(reader, newest.receipt)[tag]
         except FreshlineError:
-            return False  # the log of an input, which is told of in its own status
+            return False  # the log of an input, which its own status reports
         return used == str(self._version(name)) != event.tags.get(tag)
 
     def _input_tags(self, name: TableName, receipt: Receipt) -> dict[str, str]:
@@ -244,7 +244,7 @@ class VersionReports:
         told = dict(self._events)
         for each in inputs:
             if each.name in self._moving and not each.in_place and (version := self._version(each.name)) is not None:
-                # Its event of this tick has no number yet, and what it says is newer than what was told before.
+                # Its event of this tick has no number yet, and is newer than the one that was reported before.
                 number = told[each.key].number if each.key in told else 0
                 told[each.key] = Event(str(version), self._look.now.timestamp(), number, {})
         stamp = self._look.statuses[name].data_timestamp
@@ -301,6 +301,6 @@ class VersionReports:
             try:
                 self._newest[name] = read_newest(self._path(name))
             except FreshlineError:
-                # One log that cannot be read keeps no other table from being told of; its status has the reason.
+                # One log that cannot be read keeps no other table from its report; its status has the reason.
                 self._newest[name] = None
         return self._newest[name]

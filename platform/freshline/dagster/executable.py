@@ -1,6 +1,6 @@
 """The asset that a person can materialize, and the check that she can run.
 
-Without `from __future__ import annotations`: Dagster looks at the annotation of a step's context, and does not read it
+Without `from __future__ import annotations`: Dagster inspects the annotation of a step's context, and does not read it
 from text.
 """
 

@@ -26,7 +26,7 @@ DESCRIPTION = "The data lags its root sources by no more than the declared fresh
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check says of one table."""
+    """The judgement of one check about one table."""
 
     table: TableName
     passed: bool

@@ -1,4 +1,4 @@
-"""What sensors and checks look at: how the tables stand, what is left alone and why, which sensors are switched on."""
+"""The input of sensors and checks: the state of the tables, which are left alone and why, which sensors are on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Inspection:
 
     @property
     def shown(self) -> tuple[TableName, ...]:
-        """What freshline keeps fresh and Dagster has as assets here, in the order of the graph."""
+        """The tables that freshline keeps fresh and Dagster has as assets here, in the order of the graph."""
         return self.keys.only(self.graph.kept)
 
 
@@ -57,7 +57,7 @@ def switches(context: SensorEvaluationContext) -> Mapping[str, str]:
 
 
 def beat(control: ControlStore, sensors: Mapping[str, str], own: str, now: datetime) -> None:
-    """Tell that Dagster schedules, and which sensors are switched on. The one that tells runs."""
+    """Record that Dagster schedules, and which sensors are switched on. The sensor `own` runs."""
     state = SchedulerState(now, {**sensors, own: "RUNNING"})
     control.heartbeats.beat(SCHEDULER, now, state.detail)
 
@@ -72,17 +72,17 @@ def inspect(
     *,
     own: str | None = None,
 ) -> Inspection:
-    """Read how everything stands. `own` is the sensor that looks, if one does: its own tables are not paused."""
+    """Read the state of everything. `own` is the sensor that asks, if one does: its own tables are not paused."""
     intentions = control.intentions.read().at(now)
     graph = apply_overrides(graph, intentions)
-    # Only what is told is counted.
+    # Not counted here: rows and files are counted only for an event that is reported.
     found = read_status(graph, control, Warehouse(settings.warehouse), now, counted=False)
     batch = frozenset(batch_tables(graph))
     paused: dict[TableName, str] = {}
     for sensor in (SUPERVISOR, BATCH):
         if sensor != own and sensors[sensor] == STOPPED:
             reason = f"the sensor {sensor} is switched off in Dagster"
-            # Of tables only: what arrives is brought in all the same, see plan/hold.py.
+            # Of tables only: rows that arrive are brought in all the same, see plan/hold.py.
             paused |= {each.name: reason for each in graph.tables if (each.name in batch) is (sensor == BATCH)}
     left_alone, reasons = leave_alone(graph, intentions, paused)
     return Inspection(now, graph, {status.table: status for status in found}, left_alone, reasons, keys)

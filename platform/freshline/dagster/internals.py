@@ -2,7 +2,7 @@
 
 Dagster may move or change any of these without notice. Each stands here with the reason why nothing public serves, so
 that an upgrade of the pin begins with this list. No other module imports a private module of Dagster: the test of the
-layout holds that.
+layout checks that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dagster._cli.utils import get_instance_for_cli as get_instance_for_cli
 
 # The tags by which Dagster finds the data versions of an event and of its inputs, and its words for those that are not
 # known. Only MaterializeResult takes a DataVersion, and an event that a sensor reports is no result. Dagster itself
-# names the versions of inputs that it was told last, and the engine may have read newer ones.
+# names the versions of inputs that were reported last, and the engine may have read newer ones.
 from dagster._core.definitions.data_version import CODE_VERSION_TAG as CODE_VERSION_TAG
 from dagster._core.definitions.data_version import (
     DATA_VERSION_IS_USER_PROVIDED_TAG as DATA_VERSION_IS_USER_PROVIDED_TAG,

@@ -1,6 +1,6 @@
 """The job by which a person gives a table another freshness in Dagster, in the launchpad.
 
-Without `from __future__ import annotations`: Dagster looks at the annotation of a step's context, and does not read it
+Without `from __future__ import annotations`: Dagster inspects the annotation of a step's context, and does not read it
 from text.
 """
 

@@ -35,7 +35,7 @@ _AGAIN_SECONDS = 60.0
 def kept_locations(
     process: WorkspaceProcessContext, changes: Changes, renewed_after: float | None = None
 ) -> Iterator[None]:
-    """Look after the locations of `process` until the block ends; with `renewed_after` seconds they load anew anyway.
+    """Keep the locations of `process` loaded until the block ends; after `renewed_after` seconds they load anew anyway.
 
     `changes` was made before the locations were loaded.
     """
@@ -73,7 +73,7 @@ class _Keeper:
         try:
             changed = self._changes.found()
         except Exception:
-            # Whatever happened to the project's files: the locations that there are must be looked after.
+            # Whatever happened to the project's files: the locations that there are must be kept.
             LOG.exception("the declarations could not be looked at")
             changed = False
         ended = time.monotonic()

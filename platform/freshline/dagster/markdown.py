@@ -1,6 +1,6 @@
 """Texts of rows, files and errors in the Markdown of Dagster's pages, where they are texts and nothing else.
 
-A value of a row may hold anything. Without this a backtick in it ended the code it stands in, and the rest became links
+A value of a row may be any text. Without this a backtick in it ended the code it stands in, and the rest became links
 and images, which a browser fetches.
 """
 

@@ -1,4 +1,4 @@
-"""Materialize: ask the engine for one refresh, and tell Dagster what it came to.
+"""Materialize: ask the engine for one refresh, and report its outcome to Dagster.
 
 The run reads and writes no table itself. It asks the engine, copies its progress into the run's log and waits: a
 run that is killed leaves no writer behind, and a run that is cancelled takes its request back. There are no retries
@@ -78,7 +78,7 @@ PROCESS = "freshline/process"
 
 
 class Requests(Protocol):
-    """What is needed of an engine's client: the events of one request.
+    """The needed part of an engine's client: the events of one request.
 
     Closing the iterator early cancels the request.
     """
@@ -168,7 +168,7 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
         context.log.warning(_sentence(problem))
     newly = unreported(context.instance, asked.key, outcome.get("partitions", ()), seen)
     for key in newly or unknown(context.instance, asked.key, values_of(asked.spec)):
-        # What the engine brought in by itself; of more, the sensor tells at its next ticks.
+        # The partitions that the engine brought in by itself; the sensor reports more at its next ticks.
         context.log_event(partition_event(asked.key, key, {}, outcome["version"]))
     return result(asked, outcome, datetime.now(UTC), used_inputs(asked, context.instance, outcome))
 
@@ -176,7 +176,7 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
 def materialize_partitions(
     asked: Materialization, connect: Connect, context: AssetExecutionContext, wanted: AskedPartitions
 ) -> MaterializeResult[Any]:
-    """Replace the partitions that a run asks for, each in a commit of its own, and tell of each when it is done.
+    """Replace the partitions that a run asks for, each in a commit of its own, and report each when it is done.
 
     Raises Failure with the first reason when one or more of them failed, after the others were done.
     """
@@ -255,7 +255,7 @@ def wait_for_steps(names: Sequence[TableName], context: AssetExecutionContext) -
                 left.discard(step)
             else:
                 failed.add(step)
-        # Of a step whose inputs failed Dagster tells nothing: it never begins.
+        # Of a step whose inputs failed Dagster reports nothing: it never begins.
         hopeless = sorted(step for step in left if step in failed or (failed and step not in begun))
         if hopeless:
             above = steps[hopeless[0]]
@@ -345,7 +345,7 @@ def process_ended(tag: str) -> bool:
 def used_inputs(asked: Materialization, instance: DagsterInstance, outcome: Mapping[str, Any]) -> dict[str, str]:
     """The tags that name the versions of its inputs that a table has used, by its newest receipt.
 
-    None for a table with partitions, and where the log cannot be read: Dagster names those that it was told of last.
+    None for a table with partitions, and where the log cannot be read: Dagster names those that were reported last.
     """
     if asked.partitioned or outcome["version"] is None:
         return {}
@@ -355,7 +355,7 @@ def used_inputs(asked: Materialization, instance: DagsterInstance, outcome: Mapp
             return {}
         told = read_events(instance, {each.key for each in asked.inputs})
         stamp = outcome.get("data_timestamp")
-        # The sensor tells again of what the engine keeps, and of nothing else.
+        # The sensor reports the tables again that the engine keeps, and no others.
         return input_tags(
             asked.inputs,
             newest.receipt,
@@ -364,7 +364,7 @@ def used_inputs(asked: Materialization, instance: DagsterInstance, outcome: Mapp
             or_later=outcome.get("mode") != Mode.BATCH.value,
         )
     except FreshlineError:
-        # Cleaned up or replaced since: the next event tells.
+        # Cleaned up or replaced since: the next event names them.
         return {}
 
 
@@ -386,7 +386,7 @@ def result(
 
 
 def version_metadata(asked: Materialization, version: int) -> dict[str, Any]:
-    """What the log tells of one version: how many rows there are, of which columns, and where these come from.
+    """The metadata of one version by its log: how many rows it has, of which columns, and where these come from.
 
     Columns and their lineage stand in every event, because the UI shows those of the newest one.
     """
@@ -434,7 +434,7 @@ def sample_metadata(asked: Materialization) -> dict[str, Any]:
     return {"sample": MetadataValue.table(records, TableSchema(columns))}
 
 
-# What of an outcome is shown as it is.
+# The values of an outcome that are shown as they are.
 OUTCOME = (
     *("version", "strategy", "reason", "mode", "refreshes"),
     *("rows_in", "rows_out", "rejected", "late_rows", "ahead_rows", "late_by_seconds"),

@@ -14,7 +14,7 @@ from freshline.values.names import TableName
 
 LOG = logging.getLogger("dagster")
 
-# What the node in the graph shows, and what it is found by: `kind:mistake`, `tag:freshline/kind=mistake`.
+# The node in the graph shows this, and is found by it: `kind:mistake`, `tag:freshline/kind=mistake`.
 MISTAKE = "mistake"
 
 

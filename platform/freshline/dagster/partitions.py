@@ -38,7 +38,7 @@ from freshline.values.time_partition import PartitionUnit
 
 # The tag of a run that names its backfill, which a run that is tried again goes on with.
 BACKFILL_RUN = "freshline/backfill"
-# More are told at the next ticks: an event takes two kilobytes of Dagster's storage.
+# More are reported at the next ticks: an event takes two kilobytes of Dagster's storage.
 TOLD_AT_ONCE = 200
 
 _CRON = {
@@ -96,7 +96,7 @@ def values_of(spec: Spec) -> tuple[str, ...]:
 
 
 def _partitioning(spec: Spec) -> str | tuple[str, ...] | None:
-    """What partitions must have in common to be mapped: the time zone, or all values; None for a table without."""
+    """The time zone, or all values, which two tables must share so that partitions map; None for a table without."""
     if not isinstance(spec, TableSpec):
         return None
     return spec.partition_values or (None if spec.time_partitions is None else spec.time_partitions.time_zone)
@@ -111,7 +111,7 @@ class AskedPartitions:
 
 
 def asked_partitions(context: AssetExecutionContext, spec: Spec) -> AskedPartitions | None:
-    """What a run asks for; None for a run without partitions, or on a table without."""
+    """The partitions that a run asks for; None for a run without partitions, or on a table without."""
     if not isinstance(spec, TableSpec) or not (context.has_partition_key or context.has_partition_key_range):
         return None
     if spec.partition_values:
@@ -158,7 +158,7 @@ def unknown(instance: DagsterInstance, key: AssetKey, partitions: Sequence[str])
 def unreported(instance: DagsterInstance, key: AssetKey, partitions: Sequence[str], since: int) -> tuple[str, ...]:
     """The newest of these partitions, at most TOLD_AT_ONCE, of which Dagster heard nothing since an event.
 
-    While a run waits, the sensor tells of what it sees: a long first refresh would be told twice.
+    While a run waits, the sensor reports the partitions that it sees: a long first refresh would be reported twice.
     """
     newest = partitions[-TOLD_AT_ONCE:]
     if not newest:
@@ -190,7 +190,7 @@ def done_partitions(spec: TableSpec, warehouse: Warehouse) -> tuple[tuple[str, .
 
 
 class PartitionBars:
-    """Tells Dagster of partitions that are done and that it does not know of, whoever did them."""
+    """Reports to Dagster the partitions that are done and that it does not know of, whoever did them."""
 
     def __init__(self) -> None:
         self._summary: dict[Path, int] = {}
@@ -202,7 +202,7 @@ class PartitionBars:
         warehouse: Warehouse,
         instance: DagsterInstance,
     ) -> Iterator[AssetMaterialization]:
-        """Materializations without a run, at most TOLD_AT_ONCE. A table whose version was looked at is not again."""
+        """Materializations without a run, at most TOLD_AT_ONCE. A version of a table is checked only once."""
         left = TOLD_AT_ONCE
         for spec in graph.tables:
             if _partitioning(spec) is None or spec.name not in key_of or left <= 0:
@@ -221,7 +221,7 @@ class PartitionBars:
 
 
 def newest_done(spec: Spec, warehouse: Warehouse) -> str | None:
-    """The newest partition in time that is done: the one that an event about the table as a whole is told of."""
+    """The newest partition in time that is done: the one that an event about the table as a whole names."""
     if not isinstance(spec, TableSpec) or spec.time_partitions is None:
         return None
     newest = read_newest(warehouse.path(spec.name))

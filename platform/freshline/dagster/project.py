@@ -134,7 +134,7 @@ def build_asset_selection(
 ) -> AssetSelection:
     """A selection of Dagster's, for jobs and schedules of your own, by the syntax of `build_assets`.
 
-    It holds the tables that are selected when the code location is loaded. Sources that are read in place are left out,
+    It has the tables that are selected when the code location is loaded. Sources that are read in place are left out,
     because nothing materializes them.
     """
     keys = project.keys(translator, select, exclude)

@@ -1,6 +1,6 @@
-"""Whether Dagster is there to schedule, as its own storage tells.
+"""Whether Dagster is there to schedule, by its own storage.
 
-`freshline watch` runs apart from Dagster and must notice its silence; the sensors must know whether the other one was
+`freshline watch` runs outside of Dagster and must notice its silence; the sensors must know whether the other one was
 switched off. Both read what Dagster's daemon writes for itself, and start nothing.
 """
 
@@ -37,12 +37,12 @@ class SchedulerState:
 
     @property
     def detail(self) -> dict[str, str]:
-        """What goes with the heartbeat `scheduler` in the control store."""
+        """The detail of the heartbeat `scheduler` in the control store."""
         return {"supervisor": self.sensors[SUPERVISOR], "batch": self.sensors[BATCH]}
 
 
 def read_scheduler(settings: Settings) -> SchedulerState | None:
-    """What the storage of `freshline up`'s Dagster says; None where there is none.
+    """The state in the storage of `freshline up`'s Dagster; None where there is none.
 
     Only reads. Importing Dagster takes 135 MB and some seconds, the first call two; each further one about seven
     milliseconds. Raises StorageError where the storage cannot be read.
@@ -62,7 +62,7 @@ def read_scheduler(settings: Settings) -> SchedulerState | None:
             "state folder.",
             where=str(home),
         ) from error
-    # The daemons of one process beat together; the newest tells that it lives.
+    # The daemons of one process beat together; the newest shows that it lives.
     newest = max((beat.timestamp for beat in beats), default=None)
     return SchedulerState(None if newest is None else datetime.fromtimestamp(newest, UTC), sensors)
 

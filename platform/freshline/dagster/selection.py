@@ -37,7 +37,7 @@ _METHODS: dict[str, Callable[[FreshlineTable], str]] = {
     "namespace": lambda table: table.namespace or "",
     "owner": lambda table: table.owner or "",
 }
-# What a value may be, where that is a fixed list: another one is a mistake, and not a selection of nothing.
+# The allowed values, where they are a fixed list: another one is a mistake, and not a selection of nothing.
 _VALUES = {"kind": ("table", "log", "source"), "mode": ("continuous", "incremental", "batch")}
 
 
@@ -111,7 +111,7 @@ def _by_method(graph: Graph, method: str, value: str) -> set[TableName]:
 def _reach(
     begin: Collection[TableName], step: Callable[[TableName], Iterable[TableName]], steps: str
 ) -> set[TableName]:
-    """What is reached within so many steps, without an end where no number is given."""
+    """The tables that are reached within so many steps, without an end where no number is given."""
     reached: set[TableName] = set()
     edge, left = set(begin), int(steps) if steps else None
     while edge and left != 0:

@@ -1,8 +1,8 @@
 """`freshline_batch`: requests a run for every batch table that is due.
 
-One sensor looks at all of them: a tick of a sensor costs the daemon some 40 ms. What is due follows from how the tables
-stand, so nothing is lost when ticks are; the cursor holds only the requests that have not helped yet. A run key stands
-for one attempt, because Dagster requests a run key once and never again.
+One sensor checks all of them: a tick of a sensor costs the daemon some 40 ms. The due tables follow from the state of
+the tables, so nothing is lost when ticks are; the cursor has only the requests that have not helped yet. A run key
+stands for one attempt, because Dagster requests a run key once and never again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from freshline.report.notices import EVENTS_A_TICK, Standing
 from freshline.values.names import TableName
 from freshline.values.settings import Settings
 
-# Its tables may lag by half an hour at least; each look is a row that Dagster keeps for a day.
+# Its tables may lag by half an hour at least; each tick is a row that Dagster keeps for a day.
 INTERVAL_SECONDS = 30
 FORMAT = 1
 _SHOWN = 5
@@ -47,7 +47,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Cursor:
-    """What one tick hands to the next; `paused` is whether the other sensor's tables were told to be paused."""
+    """The memory that one tick leaves to the next; `paused`: the other sensor's tables were reported as paused."""
 
     attempts: Mapping[TableName, Attempt] = field(default_factory=dict)
     paused: bool = False
@@ -68,7 +68,7 @@ class Cursor:
 
     @classmethod
     def from_json(cls, text: str | None) -> Cursor:
-        """What was written; an empty one where it cannot be read: then what is due is requested at once."""
+        """The cursor that was written; an empty one where it cannot be read: then due tables are requested at once."""
         try:
             value = json.loads(text or "")
             if value["format"] != FORMAT:
@@ -125,7 +125,7 @@ def request_batch(
         now,
         slots=settings.parallel_refreshes - busy.scheduled,
         jitter=jitter,
-        # Of what others write, only a refresh can tell what is wrong.
+        # Without sources that others write: only a refresh can find what is wrong with them.
         empty=frozenset(name for name in inspection.graph.kept if inspection.statuses[name].version is None),
     )
     paused = sensors[SUPERVISOR] == STOPPED
@@ -139,9 +139,9 @@ def request_batch(
 
 
 def due_batch(inspection: Inspection, control: ControlStore) -> tuple[TableName, ...]:
-    """The batch tables that are due at the time of the look.
+    """The batch tables that are due at the time of the inspection.
 
-    What refreshes take is asked only for tables whose data are older than half of their freshness: no table is due
+    The seconds of refreshes are read only for tables whose data are older than half of their freshness: no table is due
     before that.
     """
     graph = inspection.graph
@@ -168,14 +168,14 @@ def _request(tables: tuple[TableName, ...], keys: AssetKeys, plan: BatchPlan, no
     return RunRequest(
         run_key=f"{first}/{attempt}/{now.timestamp():.3f}",
         asset_selection=[keys[name] for name in tables],
-        # The other sensor tells the check when it changes; in each run it would be one more step.
+        # The other sensor reports the check when it changes; in each run it would be one more step.
         asset_check_keys=[],
         tags={SCHEDULED: "true", "freshline/attempt": str(attempt)},
     )
 
 
 def _paused(inspection: Inspection) -> list[AssetObservation]:
-    """The supervisor's tables, told by this sensor because that one does not tick."""
+    """The supervisor's tables, reported by this sensor because that one does not tick."""
     found = inspection.keys.only(
         name for name, standing in inspection.left_alone.items() if standing is Standing.PAUSED
     )

@@ -67,7 +67,7 @@ def forget_copies(instance: DagsterInstance) -> int:
     """Delete the copies of events without a run that nothing reads; returns how many.
 
     On SQLite, Dagster writes each event to a file of its run and those of assets once more to an index, from which all
-    questions about assets are answered. What has no run shares one file, which would grow for ever.
+    questions about assets are answered. Events without a run share one file, which would grow for ever.
     """
     storage = instance.event_log_storage
     if not isinstance(storage, SqliteEventLogStorage):

@@ -35,7 +35,7 @@ _starting: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True)
 class EngineSigns:
-    """What is known of the engine: whether `up` started it, whether one is there, and its heartbeats."""
+    """The known facts of the engine: whether `up` started it, whether one is there, and its heartbeats."""
 
     started_by_up: bool
     there: bool

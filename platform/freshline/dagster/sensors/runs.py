@@ -1,4 +1,4 @@
-"""Dagster's runs that refresh tables: which go on, and which only look as if they did.
+"""Dagster's runs that refresh tables: which go on, and which only seem to.
 
 The default launcher of Dagster does not notice a run whose process was killed: it stays STARTED for ever, and a sensor
 that waits for it would never request the table again. Each run of ours names its process, so it is found out here. One
@@ -62,7 +62,7 @@ class InProgress:
 def in_progress(
     instance: DagsterInstance, repository: RepositoryDefinition | None, inspection: Inspection, now: datetime
 ) -> InProgress:
-    """Look at the runs that have not finished; one whose process is gone is reported as failed, so that it ends."""
+    """Inspect the runs that have not finished; one whose process is gone is reported as failed, so that it ends."""
     by_key = {inspection.keys[name]: name for name in inspection.shown}
     busy: set[TableName] = set()
     scheduled = 0
@@ -96,7 +96,7 @@ def gone(record: RunRecord, now: datetime) -> str | None:
     if process is not None:
         return "its process has ended without a word" if process_ended(process) else None
     if SCHEDULED not in run.tags or run.status is DagsterRunStatus.QUEUED:
-        # What somebody else runs may take its time before a table of ours, and a queue may be long.
+        # A run of somebody else may take its time before a table of ours, and a queue may be long.
         return None
     return f"it has not begun within {_START.seconds // 60} minutes" if now - _made_at(record) > _START else None
 
@@ -105,7 +105,7 @@ def _lost(instance: DagsterInstance, record: RunRecord, now: datetime) -> str | 
     """Why a run of this machine never ends, by what Dagster noted of it; None where it may end."""
     run = record.dagster_run
     server = _local_server(instance, run)
-    # What waits in the queue is started beside the code server of then.
+    # A run that waits in the queue is started beside the code server of then.
     if process_of(run) is not None or server is None or run.status is DagsterRunStatus.QUEUED:
         return None
     events = instance.get_records_for_run(run.run_id, of_type=DagsterEventType.ENGINE_EVENT, limit=_ENGINE_EVENTS)

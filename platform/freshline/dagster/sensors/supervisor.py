@@ -1,9 +1,9 @@
 """`freshline_supervisor`: continuous and incremental tables, and log tables, as Dagster sees them.
 
 The engine refreshes these by itself; a run for each refresh would cost Dagster more than the refresh. This sensor sees
-to it that the engine of `freshline up` runs, and tells what it did as materializations without a run. Failures and
+to it that the engine of `freshline up` runs, and reports its refreshes as materializations without a run. Failures and
 suspensions are observations: a failed refresh materialized nothing, and an event that counts as a materialization
-would tell Dagster's freshness policy that all is well.
+would let Dagster's freshness policy pass.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ from freshline.values.settings import Settings
 from freshline.values.spec import SourceSpec
 
 INTERVAL_SECONDS = 10
-# Decisions about tables, beside refreshes and suspensions, that are told as they are recorded.
+# Decisions about tables, beside refreshes and suspensions, that are reported as they are recorded.
 DECISIONS = ("ALTERED", "INFEASIBLE")
 # All that the store keeps of one table.
 _RECORDS = 2 * KEPT_REFRESHES
 _DECISIONS_A_TICK = 50
 
-# Which versions were looked at, as long as the code server lives: what was told is known to Dagster itself.
+# The versions that were checked, as long as the code server lives: Dagster itself knows the reported partitions.
 BARS = PartitionBars()
 
 Event = AssetMaterialization | AssetObservation | AssetCheckEvaluation
@@ -117,7 +117,7 @@ def supervise(
     """One tick: report that Dagster is there, see to the engine, and report what changed or is in its turn."""
     memory = Memory.from_json(context.cursor)
     sensors = switches(context)
-    # What the last tick told is stored by now.
+    # The events of the last tick are stored by now.
     forget_copies(context.instance)
     with opened(settings) as control:
         beat(control, sensors, SUPERVISOR, now)
@@ -159,7 +159,7 @@ def changed_checks(
     inspection: Inspection,
     tables: Sequence[TableName],
 ) -> list[Event]:
-    """The checks of tables that are told of anyway, where they say something else than Dagster has, or it is old.
+    """The checks of tables that are reported anyway, where Dagster has another result than they say, or an old one.
 
     Dagster keeps each for ever; what it has last is read from its own storage, so nothing needs to be remembered.
     """
@@ -178,7 +178,7 @@ def changed_checks(
 
 
 def _passed(record: AssetCheckExecutionRecord | None) -> bool | None:
-    """What Dagster shows of a check; None for one that a run began and did not end."""
+    """Whether Dagster shows a check as passed; None for one that a run began and did not end."""
     evaluation = None if record is None or record.event is None else record.event.dagster_event
     if evaluation is None or evaluation.event_type is not DagsterEventType.ASSET_CHECK_EVALUATION:
         return None
@@ -239,7 +239,7 @@ class Reporter:
         try:
             return self._versions.tags(name)
         except (OSError, ValueError, FreshlineError):
-            # Cleaned up or replaced since it was looked at, as below.
+            # Cleaned up or replaced since it was inspected, as below.
             return {}
 
     def _of_version(self, status: TableStatus) -> dict[str, Any]:
@@ -258,7 +258,7 @@ class Reporter:
             )
             metadata = version_metadata(asked, status.version)
         except (OSError, ValueError, FreshlineError):
-            # Cleaned up or replaced since it was looked at: the next turn tells what is there then.
+            # Cleaned up or replaced since it was inspected: the next turn reports the version of then.
             return {}
         if isinstance(spec, SourceSpec):
             # Its columns are as declared, and the UI takes them from there: half of what an event would store.
@@ -286,7 +286,7 @@ class Reporter:
 
 
 def turn_outcome(status: TableStatus, records: Sequence[RefreshResult]) -> dict[str, Any]:
-    """What the refreshes of one turn came to together, under the names of a single outcome."""
+    """The sum of the refreshes of one turn, under the names of a single outcome."""
     wrote = [record for record in records if record.committed]
     ended = [record for record in records if record.state == State.SUCCEEDED]
     newest = next(iter(wrote or ended), None)
@@ -339,7 +339,7 @@ def _reported_by_a_run(instance: DagsterInstance, key: AssetKey, status: TableSt
     """Whether Dagster has a materialization at least as new as the newest refresh."""
     event = instance.get_latest_materialization_event(key)
     last = status.last_refresh
-    # A run tells a moment after the refresh was recorded, never before it.
+    # A run reports a moment after the refresh was recorded, never before it.
     return event is not None and last is not None and event.timestamp >= last.at.timestamp()
 
 
@@ -363,7 +363,7 @@ def _decision(record: RefreshResult, key: AssetKey) -> AssetObservation:
 
 
 def _summary(inspection: Inspection, events: int, engine: str | None) -> str:
-    """What the tick's line in the UI says; every tick keeps one, so it is short."""
+    """The text of the tick's line in the UI; every tick keeps one, so it is short."""
     counts: dict[str, int] = {}
     for name in inspection.shown:
         status = inspection.statuses[name]

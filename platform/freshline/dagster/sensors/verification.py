@@ -86,7 +86,7 @@ class Cursor:
 
     @classmethod
     def from_json(cls, text: str | None) -> Cursor | None:
-        """What was written; None where there is nothing that can be read: then the sensor begins."""
+        """The cursor that was written; None where there is nothing that can be read: then the sensor begins."""
         try:
             value = json.loads(text or "")
             asked = {TableName.parse(name): datetime.fromtimestamp(at, UTC) for name, at in value["asked"].items()}

@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def access_of(settings: Settings, port: int, token: str | None) -> Access:
-    """What the guard of a project accepts."""
+    """The requests that the guard of a project accepts."""
     login = None if token is None else Login(token, port)
     return Access(port, settings.dagster_hosts, login, settings.dagster_read_only)
 

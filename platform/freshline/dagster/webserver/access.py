@@ -3,8 +3,8 @@
 Dagster 1.13.27 answers whoever asks: it runs mutations of a GET and of a text/plain POST, which any web page can send
 to this machine without asking, accepts websockets of any origin, and any Host, so that a page whose name is made to
 point at this machine reads the answers too. Here everything is refused that is not known to be wanted: the host must be
-ours, what changes or tells something must come from our own pages (or from no browser at all), and it must have a
-content type that a browser never sends to a foreign server without asking it first.
+ours, a request that changes or reveals something must come from our own pages (or from no browser at all), and it must
+have a content type that a browser never sends to a foreign server without asking it first.
 
 Everything comes from the arguments: a request without its body, what is accepted, and the time.
 """
@@ -41,7 +41,7 @@ LARGEST_BODY = 10_000_000
 
 
 class Door(Enum):
-    """What is behind a path, and so what a request for it must be."""
+    """The kind of thing behind a path, and so of a request for it."""
 
     PAGE = "the page of the UI and its scripts: the same for everybody, it holds nothing of the tables"
     DATA = "read with GET"
@@ -79,7 +79,7 @@ ROUTES: Mapping[str, Door] = {
 }
 # Read by what reads them in the webserver, so that both find the same route.
 _PATTERNS = tuple((compile_path(route)[0], door) for route, door in {**OWN_ROUTES, **ROUTES}.items())
-# What a person opens, also by a link of another site.
+# The doors that a person opens, also by a link of another site.
 _OPENED = (Door.PAGE, Door.BOARD)
 METHODS: Mapping[Door, tuple[str, ...]] = {
     Door.PAGE: ("GET", "HEAD"),
@@ -103,7 +103,7 @@ _ONCE = (
     "sec-fetch-mode",
     "sec-fetch-dest",
 )
-# In lower case only: Dagster looks for it so, and runs the query of the address where it does not find it.
+# In lower case only: Dagster searches for it so, and runs the query of the address where it does not find it.
 _JSON = re.compile(r"application/json(\s*;\s*charset=(?i:\"?utf-8\"?))?\Z")
 # Starlette's routes end with `$`, which is true before a line end too: /graphql%0A would be no page.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -126,7 +126,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Access:
-    """What is accepted: the names of this machine at `port`, and `hosts`, which a proxy on it may serve with https."""
+    """The accepted hosts: names of this machine at `port`, and `hosts`, which a proxy on it may serve with https."""
 
     port: int
     hosts: tuple[str, ...] = ()
@@ -209,7 +209,7 @@ def decide(asked: Asked, access: Access, now: datetime) -> Answer:
 
 
 def door_of(path: str) -> Door:
-    """What is behind a decoded path.
+    """The door behind a decoded path.
 
     >>> door_of("/report_asset_check/sales/orders").value
     'written with POST of JSON'

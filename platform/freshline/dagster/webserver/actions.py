@@ -18,7 +18,7 @@ _LONGEST = 300
 
 @dataclass(frozen=True)
 class Action:
-    """What a button asks for: `kind` of ACTIONS, the table, and the fields of its form; empty ones are as if absent."""
+    """The wish of a button: `kind` of ACTIONS, the table, and the fields of its form; empty ones are as if absent."""
 
     kind: str
     table: str

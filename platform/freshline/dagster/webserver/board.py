@@ -62,7 +62,7 @@ _LONGEST_FIELD = 300
 
 
 class BoardPages:
-    """The application for all addresses below ADDRESS; `clock` tells the time.
+    """The application for all addresses below ADDRESS; `clock` gives the time.
 
     A page has buttons unless it is `read_only`; that nothing is decided then is the guard's work.
     """
@@ -184,7 +184,7 @@ def digest(board: Board) -> str:
 
 
 def running_tables(settings: Settings) -> frozenset[TableName]:
-    """What the engine is refreshing now; nothing where none answers."""
+    """The tables that the engine is refreshing now; none where no engine answers."""
     try:
         told = EngineClient.connect(settings, start=False).status()
     except EngineError:

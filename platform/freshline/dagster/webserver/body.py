@@ -13,7 +13,7 @@ def judge_body(door: Door, body: bytes, *, read_only: bool) -> Refuse | None:
     """Why a posted body does not reach Dagster; None if it does.
 
     It is read as Dagster reads it: an object, and for GraphQL one with a query. In read-only mode a document that
-    holds a mutation is refused, whichever of its operations is named.
+    contains a mutation is refused, whichever of its operations is named.
 
     >>> judge_body(Door.GRAPHQL, b'{"query": "{ version }"}', read_only=True)
     >>> judge_body(Door.GRAPHQL, b'{"query": "mutation { stop }"}', read_only=True).code

@@ -43,7 +43,7 @@ _HEADERS: Mapping[str, str] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-# Dagster's own policy, which allows only its own scripts, stands beside this one, and both hold.
+# Dagster's own policy, which allows only its own scripts, stands beside this one, and both apply.
 _PAGE_POLICY = (
     "frame-ancestors 'none'; form-action 'self'; object-src 'none'; connect-src 'self' {sockets}; "
     "img-src 'self' data: blob: https:; font-src 'self' data:; worker-src 'self' blob:"
@@ -59,7 +59,7 @@ _DATA_POLICY = "default-src 'none'; frame-ancestors 'none'"
 
 @dataclass(frozen=True)
 class Guard:
-    """The applications `app`, Dagster's, and `board`, for those whom `access` lets in; `clock` tells the time."""
+    """The applications `app`, Dagster's, and `board`, for those whom `access` lets in; `clock` gives the time."""
 
     app: ASGIApp
     board: ASGIApp
@@ -96,7 +96,7 @@ class Guard:
             if body is None:
                 judged: Refuse | None = too_large()
             else:
-                # In a thread, as Dagster reads it: a large query would hold all others up.
+                # In a thread, as Dagster reads it: a large query would make all others wait.
                 judged = await run_in_threadpool(judge_body, admit.door, body, read_only=self.access.read_only)
             if judged is not None:
                 await _refuse(judged, scope, receive, send)
@@ -194,7 +194,7 @@ async def _read(receive: Receive) -> bytes | None:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """What Dagster receives: the body that was read, then what comes after it."""
+    """The channel from which Dagster receives: the body that was read, then what comes after it."""
     given = False
 
     async def again() -> Message:

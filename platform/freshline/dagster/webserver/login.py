@@ -16,7 +16,7 @@ LASTS = timedelta(days=30)
 
 @dataclass(frozen=True)
 class Login:
-    """What is compared with what is presented, in constant time."""
+    """The token that is compared with the presented one, in constant time."""
 
     token: str = field(repr=False)
     port: int
