@@ -74,7 +74,7 @@ def command(tables: Sequence[str], start: str | None, force: bool, project: Path
 
 
 def changed_tables(settings: Settings, graph: Graph, tables: Sequence[str]) -> dict[TableName, DefinitionChange]:
-    """What changed since their newest refresh, of the named tables or of all, in the order of refreshing."""
+    """The changes since their newest refresh, of the named tables or of all, in the order of refreshing."""
     # delta-rs is imported when it is used, like all that is heavy.
     from freshline.commit.definitions import change_of
     from freshline.commit.warehouse import Warehouse

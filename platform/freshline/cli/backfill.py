@@ -77,7 +77,7 @@ def show_backfill(
 
 
 class _Found:
-    """What the events of a backfill told so far."""
+    """The content of a backfill's events so far."""
 
     def __init__(self) -> None:
         self.plan: Sequence[Mapping[str, Any]] = []
@@ -87,7 +87,7 @@ class _Found:
     def take(self, event: Mapping[str, Any], *, dry_run: bool) -> list[str]:
         """Note an event; the lines that a person sees of it."""
         if event["type"] == "plan" and not self.plan:
-            # A backfill that goes on in the next engine tells a plan again; the first one is what was asked for.
+            # A backfill that goes on in the next engine sends a plan again; the first one is what was asked for.
             self.plan = event["chunks"]
             return plan_lines(self.plan, whole=dry_run)
         if event["type"] == "outcome":

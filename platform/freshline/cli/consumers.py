@@ -20,7 +20,7 @@ def command() -> None:
 @json_option
 def list_(project: Path | None, as_json: bool) -> None:
     """List the registered consumers with their positions, including expired ones."""
-    # What reads Delta logs is imported when it is used.
+    # Readers of Delta logs are imported when they are used.
     from freshline.engine.reading import consumers, utc_now
     from freshline.report.table_text import table_text
 

@@ -53,7 +53,7 @@ PLAIN_SECONDS = 15.0  # where nothing can be drawn over, a table this often
 
 
 class Generator(Protocol):
-    """What the demo needs of resources/generator.py."""
+    """The part of resources/generator.py that the demo needs."""
 
     def prepare(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What a table or source is: its columns, and with EXTENDED what it promises and how it stands."""
+"""The description of a table or source: its columns, and with EXTENDED its promise and its state."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ LEAST_FREE_BYTES = 1_000_000_000
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at, whether it is well, and a sentence: what was found, or what to do."""
+    """The thing that was checked, whether it is well, and a sentence: what was found, or what to do."""
 
     name: str
     ok: bool

@@ -30,7 +30,7 @@ def command() -> None:
 def start(project: Path | None, as_json: bool) -> None:
     """Start the engine with its loops. It refreshes the tables by their modes until you stop it."""
     settings = open_settings(project)
-    # What is wrong with some tables is named, and the others are kept.
+    # The mistakes of some tables are named, and the others are kept.
     open_declared(settings)
     with Progress() as progress:
         running = running_engine(settings)

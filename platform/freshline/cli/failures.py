@@ -17,7 +17,7 @@ CANCELLED = 130  # what a shell gives a command that Ctrl-C ended
 
 
 class CommandError(Exception):
-    """An error as its JSON object, whoever raised it: this process, or the engine that told of it."""
+    """An error as its JSON object, whoever raised it: this process, or the engine that reported it."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
         self.error = dict(error)
@@ -25,7 +25,7 @@ class CommandError(Exception):
 
     @classmethod
     def of(cls, error: FreshlineError) -> CommandError:
-        """The failure that an error of this process is."""
+        """The failure of a command by an error of this process."""
         value = error.as_json()
         if isinstance(error, DeclarationErrors):
             value["message"] = f"{len(error.errors)} declarations are wrong"
@@ -33,7 +33,7 @@ class CommandError(Exception):
 
     @classmethod
     def system(cls, error: OSError) -> CommandError:
-        """What the operating system refuses, in its own words."""
+        """The refusal of the operating system, in its own words."""
         return cls({"code": "SYSTEM", "message": f"{error.strerror or error}.", "where": error.filename})
 
     def lines(self) -> list[str]:

@@ -23,7 +23,7 @@ from freshline.cli.options import json_option, open_settings, project_option
 from freshline.errors import RequestError
 from freshline.report.table_text import printable
 
-# What each process writes, in the order in which `up` starts them.
+# The files that each process writes, in the order in which `up` starts them.
 FILES: Mapping[str, tuple[str, ...]] = {
     "up": ("up.log",),
     "engine": ("engine.log", "engine.out"),
@@ -97,7 +97,7 @@ def read_lines(process: str, texts: Sequence[str], at: datetime | None) -> list[
     found = []
     for text in texts:
         own = time_of(text)
-        # A clock that was set back must not tear a log apart.
+        # A clock that was set back must not change the order of a log.
         at = at if own is None else own if at is None else max(at, own)
         found.append(Line(process, at, text))
     return found
@@ -133,7 +133,7 @@ class _Followed:
         return self._lines(deque(self._read(), maxlen=count))
 
     def new(self) -> list[Line]:
-        """The lines that were completed since the last look."""
+        """The lines that were completed since the last call."""
         return self._lines(self._read())
 
     def _lines(self, texts: Sequence[str]) -> list[Line]:
@@ -161,6 +161,6 @@ def _show(line: Line, chosen: Sequence[str], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(line.as_json()))
     else:
-        # What others have sent stands in logs too. A tab is the indent of Java.
+        # Logs contain texts that others have sent. A tab is the indent of Java.
         text = printable(line.text.expandtabs())
         click.echo(text if len(chosen) == 1 else f"{line.process:<9} {text}")

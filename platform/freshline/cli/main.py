@@ -20,7 +20,7 @@ from click.shell_completion import CompletionItem
 from freshline.cli.failures import CANCELLED, FAILED, MISUSED, CommandError, report, usage_failure
 from freshline.errors import CancelledError, FreshlineError
 
-# In the order in which a new user meets them; the module is imported when the command is called.
+# In the order in which a new user needs them; the module is imported when the command is called.
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("freshline.cli.init", "Create a new project in a folder."),
     "new": ("freshline.cli.new", "Write the declaration of a source or table."),

@@ -183,7 +183,7 @@ def _backfill(settings: Settings, client: EngineClient | None, statement: Refres
         "partitions": [[list(pair) for pair in partition] for partition in statement.partitions],
         "ranges": [[item.column, item.first, item.last] for item in statement.ranges],
         "cascade": statement.cascade,
-        # What is named is replaced, whether or not it is done.
+        # Named partitions are replaced, whether or not they are done.
         "again": True,
     }
     connected = [client] if client is not None else []
@@ -202,7 +202,7 @@ def _savepoint(
     client: EngineClient | None,
     statement: CreateSavepoint | RestoreSavepoint | DropSavepoint | ShowSavepoints,
 ) -> tuple[object, str]:
-    """What came of a statement about savepoints, as JSON and as text."""
+    """The result of a statement about savepoints, as JSON and as text."""
     arguments: dict[str, Any]
     match statement:
         case ShowSavepoints():
@@ -222,7 +222,7 @@ def _savepoint(
 
 
 def _change(settings: Settings, statement: SetFreshness | ResetFreshness | Suspend | Resume | Create | Drop) -> Any:
-    """What was changed, with `as_json` and `sentence`."""
+    """The change that was made, with `as_json` and `sentence`."""
     # SQLAlchemy is imported when it is used, like all that is heavy.
     from freshline.manage import declaration, freshness, suspension
 

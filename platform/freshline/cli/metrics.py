@@ -104,7 +104,7 @@ def _print_yaml(text: str, as_json: bool) -> None:
 
 
 def _print_metrics(settings: Settings, as_json: bool) -> None:
-    # What reads status is imported when it is used, like all that is heavy.
+    # The reader of the status is imported when it is used, like all that is heavy.
     from freshline.report.metrics.exposition import Family, text_of
 
     engine = running_engine(settings)

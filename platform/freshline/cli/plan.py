@@ -50,7 +50,7 @@ HEADERS = [
     "reads",
     "reason of the mode",
 ]
-# What a narrow terminal is shown without, the first one first; the reason goes on in lines below.
+# The columns that a narrow terminal omits, the first one first; the reason goes on in lines below.
 OMIT = (6, 5, 1, 7)
 # By so many of the newest commits the disk is forecast.
 _COMMITS = 20
@@ -58,7 +58,7 @@ _COMMITS = 20
 
 @dataclass(frozen=True)
 class Known:
-    """What the control store knows: the newest refreshes, what was decided, and what refreshes take in seconds."""
+    """The facts of the control store: the newest refreshes, the decisions, and the seconds that refreshes take."""
 
     refreshes: Mapping[TableName, RefreshResult] = field(default_factory=dict)
     intentions: Intentions = field(default_factory=Intentions)
@@ -68,9 +68,11 @@ class Known:
 
 @dataclass(frozen=True)
 class Found:
-    """What the tables' logs tell: what changed in their declarations, what they will take on disk, how far the events
-    of those over event time are, and where the clock of those with temporal filters stands. A changed declaration of
-    those of `by_date` may hold from a date on.
+    """The facts of the tables' logs.
+
+    `changes` are those of their declarations, `disk` is the forecast of their size, `event_time` how far the events of
+    those over event time are, and `clocks` has the clock of those with temporal filters. A changed declaration of those
+    of `by_date` may apply from a date on.
     """
 
     changes: Mapping[TableName, DefinitionChange]
@@ -86,9 +88,9 @@ class PlanLine:
     """One source or table as it is declared; `declaration` is new, unchanged, or changed since the newest refresh.
 
     `change` is how much a changed one changes what is stored (additive, breaking, destructive), None where that is not
-    told; `change_about` says what changed. `models` are those that its query asks, with their versions. `crossings` say
-    where its rows enter or leave as time passes, and `clock` is the time for which they are stored.
-    `notes` are sentences about what is likely a mistake. `by_date`: a changed one may hold from a date on.
+    known; `change_about` says what changed. `models` are those that its query asks, with their versions. `crossings`
+    say where its rows enter or leave as time passes, and `clock` is the time for which they are stored.
+    `notes` are sentences about what is likely a mistake. `by_date`: a changed one may apply from a date on.
 
     Freshness and mode are those in force: of `override` where there is one.
     """
@@ -183,7 +185,7 @@ def plan_lines(
 ) -> list[PlanLine]:
     """The lines of the plan; `refreshed` has the fingerprint of the declaration at the newest refresh of each table.
 
-    `found` is what the tables' logs tell beside it.
+    `found` has the facts of the tables' logs beside it.
     """
     found = found or Found({}, {})
     changes, disk = found.changes, found.disk
@@ -320,7 +322,7 @@ def _known(settings: Settings) -> Known:
 
 
 def _changes(graph: Graph, settings: Settings, refreshed: Mapping[TableName, str]) -> dict[TableName, DefinitionChange]:
-    """What changed in the declarations of tables and log tables since their newest receipt."""
+    """The changes in the declarations of tables and log tables since their newest receipt."""
     every = graph.specs.values()
     differ = [spec for spec in every if refreshed.get(spec.name, spec.fingerprint) != spec.fingerprint]
     if not differ:
@@ -337,7 +339,7 @@ def _changes(graph: Graph, settings: Settings, refreshed: Mapping[TableName, str
 
 
 def _by_date(graph: Graph, changes: Mapping[TableName, DefinitionChange]) -> frozenset[TableName]:
-    """The tables among these whose new declaration may hold from a date on."""
+    """The tables among these whose new declaration may apply from a date on."""
     if not changes:
         return frozenset()
     from freshline.plan.definition import may_start_at_date
@@ -348,7 +350,7 @@ def _by_date(graph: Graph, changes: Mapping[TableName, DefinitionChange]) -> fro
 
 
 def _disk(graph: Graph, settings: Settings, known: Known) -> dict[TableName, DiskForecast]:
-    """What the tables and log tables that were refreshed will take, where their newest commits tell."""
+    """The forecast size of the refreshed tables and log tables, where it follows from their newest commits."""
     warehouse = Warehouse(settings.warehouse)
     graph = apply_overrides(graph, known.intentions.at(datetime.now(UTC)))
     there = [name for name in graph.order if (warehouse.path(name) / "_delta_log").is_dir()]
@@ -366,9 +368,9 @@ def _disk(graph: Graph, settings: Settings, known: Known) -> dict[TableName, Dis
 
 
 def _over_time(graph: Graph, settings: Settings, found: Found) -> Found:
-    """The same with what holds for tables over event time, and for those with temporal filters.
+    """The same with the facts of tables over event time, and of those with temporal filters.
 
-    Others are not looked into, because that needs sqlglot's optimizer.
+    Others are not analyzed, because that needs sqlglot's optimizer.
     """
     from freshline.plan.event_time import is_over_event_time
 

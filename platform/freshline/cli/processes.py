@@ -113,6 +113,6 @@ def rotate(log: Path, most_bytes: int) -> bool:
         shutil.copyfile(log, log.with_name(f"{log.name}.1"))
         os.truncate(log, 0)
     except OSError:
-        # It is gone, or the disk is full: the next look tries again, and the log of `up` is not to end `up`.
+        # It is gone, or the disk is full: the next call tries again, and the log of `up` must not end `up`.
         return False
     return True

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 SHOW = "show"
-# What a terminal is shown of the bytes of a record.
+# A terminal is shown so many characters of a record.
 _MOST_TEXT = 200
 
 

@@ -1,7 +1,7 @@
-"""The story that the demo tells: for a sale, orders must be known within seconds, and afterwards as before.
+"""The story of the demo: for a sale, orders must be known within seconds, and afterwards as before.
 
-One statement changes how fresh a table is, for a while, and it ends by itself. What happens is said in one sentence
-each, by what the status of the table shows: nothing is told that did not come about. At the end orders are counted.
+One statement changes how fresh a table is, for a while, and it ends by itself. Each event is said in one sentence, by
+the status of the table: nothing is said that did not come about. At the end orders are counted.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Chapter(Enum):
 
 
 class SaleWeekend:
-    """One telling of the story. `step` is called with each new status, and returns what is to be said."""
+    """One run of the story. `step` is called with each new status, and returns the sentences to be said."""
 
     def __init__(self, settings: Settings, times: Times) -> None:
         self._settings = settings
@@ -88,7 +88,7 @@ class SaleWeekend:
         self._least_lag = math.inf
 
     def step(self, passed: float, statuses: Sequence[TableStatus]) -> list[str]:
-        """What happened, `passed` seconds after the first event; begins the sale when it is time.
+        """The sentences of now, `passed` seconds after the first event; begins the sale when it is time.
 
         Raises FreshnessError, and StorageError where the control store cannot be used.
         """

@@ -71,14 +71,14 @@ def _act(project: Path | None, as_json: bool, **arguments: Any) -> None:
 
 def read_savepoints(settings: Settings) -> list[dict[str, Any]]:
     """The savepoints of a project's warehouse, as JSON objects."""
-    # What reads Delta logs is imported when it is used.
+    # Readers of Delta logs are imported when they are used.
     from freshline.engine.savepoints import savepoints
 
     return [savepoint.as_json() for savepoint in savepoints(project=settings)]
 
 
 def savepoint_text(value: dict[str, Any]) -> str:
-    """What came of CREATE, RESTORE or DROP, for people."""
+    """The result of CREATE, RESTORE or DROP, for people."""
     match value["action"]:
         case "create":
             return f"savepoint {value['name']} keeps {_tables(len(value['tables']))}"

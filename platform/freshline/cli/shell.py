@@ -19,7 +19,7 @@ PROMPT = "freshline> "
 MORE = "        -> "
 QUIT = ("\\q", "quit", "exit")
 
-# What a semicolon may hide in: texts with either quote and Spark's backslash escapes, quoted names, comments.
+# A semicolon may hide in texts with either quote and Spark's backslash escapes, in quoted names and in comments.
 _PIECE = re.compile(
     r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*(?:\n|\Z)|/\*.*?\*/|;|[^'"`;/-]+|.""", re.DOTALL
 )
@@ -62,7 +62,7 @@ def one_statement(text: str) -> str:
 
 
 def is_blank(text: str) -> bool:
-    """Whether the text holds nothing but spaces and comments.
+    """Whether the text has nothing but spaces and comments.
 
     >>> is_blank(" -- a word"), is_blank("SELECT")
     (True, False)

@@ -19,7 +19,7 @@ def command(project: Path | None, as_json: bool) -> None:
 
     `freshline sql --snapshot` runs a query over them.
     """
-    # What reads Delta logs is imported when it is used.
+    # Readers of Delta logs are imported when they are used.
     from freshline.commit.snapshot import newest_snapshot
     from freshline.commit.warehouse import Warehouse
     from freshline.report.table_text import table_text

@@ -67,7 +67,7 @@ def _answer(
     rows: list[str] = []
     with Progress() as progress:
         client = client or connect(settings, progress, ())
-        # One row more than is shown tells whether there are more.
+        # One row more than is shown, to know whether there are more.
         asked = limit + 1 if limit else ALL_ROWS
         more = {"snapshot": True} if snapshot else {}
         for event in ask(client, "sql", progress, statement=statement, limit=asked, **more):

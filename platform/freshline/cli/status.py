@@ -63,7 +63,7 @@ HEADERS = (
     "ago",
 )
 RIGHT = (3, 4, 6, 7, 8, 10, 11)
-# What a narrow terminal is shown without, the first one first. Table, lag, state and the last strategy stay.
+# The columns that a narrow terminal omits, the first one first. Table, lag, state and the last strategy stay.
 OMIT = (8, 10, 1, 7, 2, 11, 6, 3)
 
 
@@ -95,9 +95,9 @@ def command(watch: bool, project: Path | None, as_json: bool) -> None:
 
 
 def watch_status(read: StatusReader, over: threading.Event, *, as_json: bool) -> None:
-    """Show the status until it is over or Ctrl-C: one table that changes, and without a terminal one text a look.
+    """Show the status until it is over or Ctrl-C: one table that changes, and without a terminal one text a reading.
 
-    As JSON each look is one line.
+    As JSON each reading is one line.
     """
     try:
         if as_json or not sys.stdout.isatty():
@@ -134,7 +134,7 @@ def _draw_looks(read: StatusReader, over: threading.Event) -> None:
 
 
 class StatusReader:
-    """Reads the status of all tables as often as it is called, and the moment it holds for."""
+    """Reads the status of all tables, with its moment, as often as it is called."""
 
     def __init__(self, settings: Settings, graph: Graph, store: ControlStore | ControlReader) -> None:
         # delta-rs is imported when it is used, like all that is heavy.
@@ -155,7 +155,7 @@ class StatusReader:
         return read_status(self._graph, self._store, warehouse, now, running=running, count_rows=self._rows), now
 
     def untold(self, now: datetime) -> list[DeliveryError]:
-        """Why alerts are not told, or not through every channel."""
+        """Why alerts are not sent, or not through every channel."""
         return untold_alerts(self._settings, self._store, now)
 
 
@@ -170,7 +170,7 @@ def open_status(settings: Settings, graph: Graph, *, once: bool = False) -> Iter
 
 
 def untold_alerts(settings: Settings, store: ControlStore | ControlReader, now: datetime) -> list[DeliveryError]:
-    """Why alerts of the project are not told, or not through every channel."""
+    """Why alerts of the project are not sent, or not through every channel."""
     return [DeliveryError(sentence) for sentence in read_watch_problems(settings, store.heartbeats.read(), now)]
 
 
@@ -183,7 +183,7 @@ def _open_store(settings: Settings, *, once: bool) -> ControlStore | ControlRead
 
 
 def running_tables(settings: Settings) -> frozenset[TableName]:
-    """What the engine is refreshing now; nothing where none runs."""
+    """The tables that the engine is refreshing now; none where no engine runs."""
     engine = running_engine(settings)
     if engine is None:
         return frozenset()

@@ -1,4 +1,4 @@
-"""What `freshline up` holds together: the engine with its loops, Dagster's webserver and daemon, and the watch.
+"""The processes of `freshline up`: the engine with its loops, Dagster's webserver and daemon, and the watch.
 
 Each runs in a process of its own and writes to a log file in the state folder. The supervisor starts them in order,
 notices when one of them ends, says so, starts it again, and ends all of them. The engine is started again by Dagster's
@@ -44,10 +44,10 @@ _STOP_SECONDS = 120.0  # what `up` may need to end all that it started
 _LOG_BYTES = 10_000_000
 _WATCH, _WEBSERVER, _DAEMON = "watch", "dagster-webserver", "dagster-daemon"
 _LONGEST_PAUSE_SECONDS = 60.0
-# What ran this long was well; its next end is no failure to start.
+# A process that ran this long was well; its next end is no failure to start.
 _WELL_SECONDS = 60.0
 
-# What Dagster's sensors beat, and the starts of an engine that they count.
+# The heartbeat of Dagster's sensors, and the starts of an engine that they count.
 SCHEDULER_HEARTBEATS = ("scheduler", "engine-start")
 ENGINE_HEARTBEAT = "engine"
 
@@ -174,7 +174,7 @@ class Supervisor:
             raise SettingsError(
                 "there is no workspace.yaml for Dagster; `freshline init` shows one.", where=str(workspace)
             )
-        # One that cannot be read is told before anything runs.
+        # A token that cannot be read is reported before anything runs.
         read_dagster_token(self.settings, os.environ)
         try:
             self._start_engine(progress)
@@ -196,8 +196,8 @@ class Supervisor:
     def watch(self, stop: threading.Event) -> int:
         """Keep all of it until `stop` is set; returns the exit code.
 
-        What ends meanwhile is told, with the place of its log, and started again after a pause that grows while it does
-        not stay. Exit code 1 when there is no project any more that could be kept.
+        A process that ends meanwhile is reported, with the place of its log, and started again after a pause that grows
+        while it does not stay. Exit code 1 when there is no project any more that could be kept.
         """
         engine_ended = False
         engine_looked_at = time.monotonic()
@@ -218,7 +218,7 @@ class Supervisor:
     def stop(self) -> None:
         """End all that was started, in order: the watch, Dagster, whose runs ask the engine, then the engine."""
         with undisturbed():
-            # First of all: what is ended in order is nothing to be told.
+            # First of all: a process that is ended in order is no alert.
             end_marked(f"{self._mark}/watch")
             for process in self._children.values():
                 if process.poll() is None:
@@ -325,7 +325,7 @@ class Supervisor:
                 raise EngineError(f"the Dagster webserver does not answer: {last_line(log)}")
 
     def _watch_engine(self, ended: bool) -> bool:
-        """Tell when the engine ends and when it is there again; returns whether it has ended."""
+        """Report when the engine ends and when it is there again; returns whether it has ended."""
         try:
             if ended:
                 # A command that needed one may have started another meanwhile, and that one has no loops.
@@ -361,7 +361,7 @@ def end_left(settings: Settings) -> int:
 def end_all(settings: Settings, say: Callable[[str], None]) -> int:
     """End all that `up` and `engine start` began in this environment; returns how many processes were ended."""
     ended = 0
-    # Before anything is looked for: a command that waits to start an engine gives up (see `down_mark`).
+    # Before any process is searched: a command that waits to start an engine gives up (see `down_mark`).
     write_down_mark(settings.state)
     record = UpRecord.read(record_file(settings))
     if record is not None:
@@ -398,7 +398,7 @@ def forget_heartbeats(settings: Settings, names: Sequence[str], say: Callable[[s
         finally:
             store.close()
     except FreshlineError as error:
-        # What runs is ended all the same; a watch that runs elsewhere will say that it is silent.
+        # The processes are ended all the same; a watch that runs elsewhere will say that it is silent.
         say(str(error))
 
 

@@ -1,4 +1,4 @@
-"""What a terminal is like: how wide, and whether a text is too long for it."""
+"""The size of a terminal: how wide it is, and whether a text is too long for it."""
 
 from __future__ import annotations
 

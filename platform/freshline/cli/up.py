@@ -42,8 +42,8 @@ def command(detach: bool, port: int | None, project: Path | None, as_json: bool)
     folder. An alert channel that cannot be used is named, and the others go on.
     """
     settings = open_settings(project)
-    # All that is wrong is told at once, before anything starts. It must not keep the other tables from being refreshed:
-    # a machine that restarts says `up` too.
+    # All mistakes are reported at once, before anything starts. They must not keep the other tables from being
+    # refreshed: a machine that restarts says `up` too.
     open_declared(settings)
     # A channel that cannot be used leaves the others, and the tables, as they are.
     name_beside(channel_problems(settings))

@@ -1,4 +1,4 @@
-"""`freshline watch`: notice broken promises, and tell of them."""
+"""`freshline watch`: notice broken promises, and report them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def command(once: bool, project: Path | None, as_json: bool) -> int:
 
 
 def surroundings_of(settings: Settings) -> Surroundings:
-    """What the watch of a project is told: its declarations, its processes, its UI. Raises DeclarationErrors."""
+    """The surroundings of a project's watch: its declarations, its processes, its UI. Raises DeclarationErrors."""
     from freshline.report.alerts.watch import Surroundings
 
     declarations, up = Declarations(settings), Up(settings)
@@ -92,7 +92,7 @@ def identity() -> Identity:
 
 
 class Up:
-    """What the record of the running `freshline up` tells."""
+    """The record of the running `freshline up`."""
 
     def __init__(self, settings: Settings) -> None:
         self._file = record_file(settings)
@@ -129,7 +129,7 @@ def _ended_engine(settings: Settings, heartbeats: Mapping[str, Heartbeat]) -> li
 
 
 def _scheduler_reader(settings: Settings) -> Callable[[], SchedulerCheck | None]:
-    """Looks into Dagster's storage, where this project has one; what is wrong with it is said once."""
+    """A reader of Dagster's storage, where this project has one; a trouble with it is logged once."""
     trouble: list[str] = []
 
     def read() -> SchedulerCheck | None:
