@@ -1,4 +1,4 @@
-"""The claims that every channel of alerts is held to, whoever wrote it.
+"""The claims that every channel of alerts must fulfil, whoever wrote it.
 
 `check_channel` tries all of them on a `Service`: the system that people read, with what the claims need to do to it. No
 Spark is needed. With pytest, a class that derives from `ChannelConformance` and has the fixture `service` has a test of
@@ -30,8 +30,9 @@ _AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 class Service(ABC):
     """A service outside that a channel sends to.
 
-    `secret` is the option that is one; `options` have it as `${env:SERVICE_SECRET}`, and the variable holds what `held`
-    makes of SECRET. `can_be_away` says that `take_away` does something: a log on this machine cannot be away.
+    `secret` is the option for a secret; `options` have it as `${env:SERVICE_SECRET}`, and the value of the variable is
+    what `held` makes of SECRET. `can_be_away` says that `take_away` does something: a log on this machine cannot be
+    away.
     """
 
     secret: ClassVar[str] = ""
@@ -44,7 +45,7 @@ class Service(ABC):
 
     @abstractmethod
     def received(self) -> Sequence[str]:
-        """What came, one text for each message, in the order in which it came."""
+        """The messages that came, one text for each, in the order in which they came."""
 
     def take_away(self) -> None:
         """The service cannot be reached any more."""
@@ -73,10 +74,10 @@ def check_channel(
     *,
     leave_out: Collection[str] = (),
 ) -> None:
-    """Try on a channel every claim that channels are held to, each with a service of its own.
+    """Try on a channel every claim about channels, each with a service of its own.
 
     `channel` is the class that `type` names in pyproject.toml, and `service` makes the service outside. Raises
-    ClaimsError with all claims that do not hold.
+    ClaimsError with all claims that fail.
     """
 
     def try_claim(name: str) -> None:
@@ -114,7 +115,7 @@ def message_for(event: AlertEvent = AlertEvent.RAISED, **fields: Any) -> Message
 
 
 class ChannelConformance:
-    """What holds for every channel. `channel` is the class that is tried."""
+    """The claims about every channel. `channel` is the class that is tried."""
 
     channel: Any
 

@@ -1,4 +1,4 @@
-"""Claims that an extension is held to: methods whose names are sentences, run one after another without a test runner.
+"""Claims that an extension must fulfil: methods whose names are sentences, run one by one without a test runner.
 
 A class of claims is a class of tests too, for those who use pytest: `lab`, `system` and `tmp_path` are its fixtures.
 Nothing here needs pytest, and no check is an `assert`, which `python -O` leaves out.
@@ -23,11 +23,11 @@ _BEGIN = "test_"
 
 
 class ClaimError(AssertionError):
-    """One claim does not hold; the message has what was found and what should have been."""
+    """One claim failed; the message has what was found and what should have been."""
 
 
 class ClaimsError(AssertionError):
-    """Claims that do not hold for an extension. `broken` has the error of each by the name of the claim."""
+    """Claims that failed for an extension. `broken` has the error of each by the name of the claim."""
 
     def __init__(self, title: str, broken: Mapping[str, Exception], tried: int) -> None:
         self.broken = dict(broken)
@@ -43,7 +43,7 @@ class Subject(Protocol):
         """Environment variables that are set while a claim is tried."""
 
     def close(self) -> None:
-        """Called after each claim, whether it holds or not."""
+        """Called after each claim, whether it failed or not."""
 
 
 def require(found: object, wanted: object, about: str) -> None:
@@ -53,14 +53,14 @@ def require(found: object, wanted: object, about: str) -> None:
 
 
 def require_that(holds: object, sentence: str) -> None:
-    """Raise ClaimError with this sentence where something does not hold."""
+    """Raise ClaimError with this sentence where the condition is false."""
     if not holds:
         raise ClaimError(sentence)
 
 
 @dataclass
 class Refused:
-    """What was raised, once it was."""
+    """The error that was raised, None before."""
 
     error: Any = None
 
@@ -110,7 +110,7 @@ def run_claims(
 def try_claims(
     suite: type[Any], title: str, try_claim: Callable[[str], None], *, leave_out: Collection[str] = ()
 ) -> None:
-    """Try each claim of a class by its name. Raises ClaimsError once all were tried and some do not hold.
+    """Try each claim of a class by its name. Raises ClaimsError once all were tried and some failed.
 
     Raises ValueError for a claim to be left out that is none.
     """

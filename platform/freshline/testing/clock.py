@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 
 class LabClock:
-    """The time as a Lab's refreshes see it, in UTC. Calling it tells the time."""
+    """The time as a Lab's refreshes see it, in UTC. Calling it returns the time."""
 
     def __init__(self, start: datetime | None = None) -> None:
         # The system notes real times on files whatever a test wants, so the clock begins in the present.

@@ -1,4 +1,4 @@
-"""The claims that every connector is held to, whoever wrote it.
+"""The claims that every connector must fulfil, whoever wrote it.
 
 `check_connector` tries all of them on a `System`: the system outside, with what the claims need to do to it. With
 pytest, a class that derives from `Conformance` and has the fixtures `lab` and `system` has a test of each.
@@ -62,7 +62,7 @@ class System(ABC):
     @property
     @abstractmethod
     def options(self) -> dict[str, str]:
-        """What every declaration of the source has in WITH, beside the connector and the format."""
+        """The options that every declaration of the source has in WITH, beside the connector and the format."""
 
     def declare(self, columns: str = "id INT, a STRING", **more: str) -> None:
         options = {"connector": self.connector, "format": self.format, **self.options, **more}
@@ -130,11 +130,11 @@ class LandingFolder(System):
 def check_connector(
     system: Callable[[Lab], System], *, spark: SparkSession | None = None, leave_out: Collection[str] = ()
 ) -> None:
-    """Try on a connector every claim that connectors are held to, each with a system and a Lab of its own.
+    """Try on a connector every claim about connectors, each with a system and a Lab of its own.
 
     `system` makes the system outside. `leave_out` has the names of claims that are not tried, such as
-    `test_stopped_at_each_point_it_loses_and_repeats_nothing`. Takes minutes. Raises ClaimsError with all claims that do
-    not hold.
+    `test_stopped_at_each_point_it_loses_and_repeats_nothing`. Takes minutes. Raises ClaimsError with all claims that
+    fail.
     """
     kind = _connector_of(system, spark)
     of_any_records = kind.record_format is None
@@ -166,7 +166,7 @@ def receipt_of(lab: Lab) -> Receipt:
 
 
 class FormatConformance:
-    """What records become, whatever brings them: all that a format decides."""
+    """The claims about all that a format decides: the rows that records become, whatever brings them."""
 
     def test_each_record_is_a_row_once(self, lab: Lab, system: System) -> None:
         system.declare()
@@ -238,7 +238,7 @@ class FormatConformance:
 
 
 class LogConformance:
-    """What holds for a connector whose rows arrive in a log table, whatever its records are."""
+    """The claims about a connector whose rows arrive in a log table, whatever its records are."""
 
     def test_an_empty_source_succeeds_and_has_a_version(self, lab: Lab, system: System) -> None:
         system.declare()
@@ -353,7 +353,7 @@ class LogConformance:
 
 
 class Conformance(LogConformance, FormatConformance):
-    """What holds for a connector whose records may be anything."""
+    """The claims about a connector whose records may be anything."""
 
     def test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(self, lab: Lab, system: System) -> None:
         metadata = find_connector(system.connector).metadata
@@ -375,7 +375,7 @@ class Conformance(LogConformance, FormatConformance):
         first, second, third, _last = rows
         require(third["a"], "\u00e9\U0001f600", "a text in quarantine")
         for name in metadata:
-            # A record of the same look has the same facts but for its place, which is between the others'.
+            # A record of the same inspection has the same facts but for its place, which is between the others'.
             found = third[f"m_{name}"]
             require(found is None, first[f"m_{name}"] is None, f"whether the metadata {name} is missing after a retry")
             if metadata[name].stored == RECORD:
@@ -397,7 +397,7 @@ class Conformance(LogConformance, FormatConformance):
 
 
 class SecretClaims:
-    """What holds beside that for a connector with an option for a secret."""
+    """The further claims about a connector with an option for a secret."""
 
     def test_a_secret_is_written_as_a_reference_and_shown_nowhere(self, lab: Lab, system: System) -> None:
         with refused(DeclarationErrors) as refusal:
@@ -421,7 +421,7 @@ class SecretClaims:
 
 
 class SecretConformance(SecretClaims, Conformance):
-    """What holds for a connector of any records that has an option for a secret."""
+    """The claims about a connector of any records that has an option for a secret."""
 
 
 def _code(error: FreshlineError | None) -> str | None:

@@ -1,4 +1,4 @@
-"""The claims that every format is held to, whoever wrote it.
+"""The claims that every format must fulfil, whoever wrote it.
 
 `check_format` tries all of them on a `System` that brings records of the format: a `LandingFolder`, or another one for
 a format of topics. With pytest, a class that derives from `FormatClaims` and has the fixtures `lab` and `system` has a
@@ -45,17 +45,17 @@ TYPES = (
 def check_format(
     system: Callable[[Lab], System], *, spark: SparkSession | None = None, leave_out: Collection[str] = ()
 ) -> None:
-    """Try on a format every claim that formats are held to, each with a system and a Lab of its own.
+    """Try on a format every claim about formats, each with a system and a Lab of its own.
 
     `system` makes the system that brings its records. `leave_out` has the names of claims that are not tried. Takes
-    about half a minute. Raises ClaimsError with all claims that do not hold.
+    about half a minute. Raises ClaimsError with all claims that fail.
     """
     name = getattr(system, "format", "of this system")
     run_claims(FormatClaims, system, f"the format '{name}'", spark=spark, leave_out=leave_out)
 
 
 class FormatClaims(FormatConformance):
-    """What holds for every format: what records become, and what beside that the format says of itself."""
+    """The claims about every format: the rows that records become, and what the format says of itself."""
 
     def test_every_code_of_quarantine_is_one_that_it_declares(self, lab: Lab, system: System) -> None:
         declared = {*find_format(system.format).rejections, *REJECTIONS}

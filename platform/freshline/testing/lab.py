@@ -64,7 +64,7 @@ from freshline.values.spec import SourceSpec
 
 Row = dict[str, Any]
 Partition = Mapping[str, object]
-# What a statement that returns rows begins with; of others the rows are Delta's own counts.
+# The first words of statements that return rows; of others the rows are Delta's own counts.
 ASKS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "SHOW", "DESCRIBE", "DESC", "EXPLAIN"})
 
 
@@ -315,9 +315,9 @@ class Lab:
         strategy: str | None = None,
         start: str | None = None,
     ) -> RefreshResult:
-        """Refresh one table or source and tell what happened; a failure is in the outcome, not raised.
+        """Refresh one table or source and return the outcome; a failure is in the outcome, not raised.
 
-        What it reads is brought up to date first, unless `upstreams` is False; the error of one of these is raised.
+        Its inputs are brought up to date first, unless `upstreams` is False; the error of one of these is raised.
         `strategy` forces one: append, merge, keys, partition or full; where it is not right the refresh fails.
         `partitions` names partitions to replace, each a mapping of column to value. `start` is where a declaration that
         changed begins: `now`, or a date as `2026-11-01`.
@@ -342,7 +342,7 @@ class Lab:
         return [self._refresh(name, RefreshRequest()) for name in self.runtime.graph.order]
 
     def tick(self) -> list[RefreshResult]:
-        """Refresh what is due by the clock, after what drives it. What refreshes take counts as nothing here.
+        """Refresh what is due by the clock, after what drives it. Refreshes count as taking no time here.
 
         Freshnesses that were set and suspensions count, as of the clock's time.
         """
@@ -374,7 +374,7 @@ class Lab:
         """Rows by which a table differs from its query at its receipt's positions.
 
         Each comes with a sign: `+` is in the table only, `-` in the query's result only. Raises RequestError where that
-        cannot be told.
+        cannot be found out.
         """
         found = self.verify(name)
         if found.error is not None or found.unverified or (not found.equal and not found.differences):
@@ -382,7 +382,7 @@ class Lab:
         return list(found.differences)
 
     def explain(self, name: str) -> Explanation:
-        """What a refresh of a table would do after each kind of change, with the reasons."""
+        """The work that a refresh of a table would do after each kind of change, with the reasons."""
         graph = self.runtime.graph
         logs = frozenset(source.name for source in graph.sources if source.is_log)
         spec = graph.table(TableName.parse(name))
@@ -452,7 +452,7 @@ class Lab:
         return read_status(runtime.graph, runtime.control, runtime.warehouse, self.clock())
 
     def path(self, name: str) -> Path:
-        """The Delta table that holds a table, a log or a source."""
+        """The folder of the Delta table of a table, a log or a source."""
         return self.runtime.warehouse.location(self.runtime.graph.spec(TableName.parse(name)))
 
     def _is_written_here(self, name: TableName) -> bool:

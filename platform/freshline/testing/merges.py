@@ -1,4 +1,4 @@
-"""The claims that every merge is held to, whoever wrote it.
+"""The claims that every merge must fulfil, whoever wrote it.
 
 `check_merge` tries all of them on a `MergedTable`: a table with the merge over rows that are made at random. With
 pytest, a class that derives from `MergeConformance` and has the fixtures `lab` and `system` has a test of each.
@@ -31,7 +31,7 @@ from freshline.values.registry import find_merge
 from freshline.values.spec import TableSpec
 
 TABLE_POINTS = ("table-pinned", "table-before-commit", "table-writing", "table-after-commit")
-# Values of each type, few of each: keys meet, and rows are equal now and then.
+# Values of each type, few of each: keys occur again, and rows are equal now and then.
 _VALUES: Mapping[str, Sequence[object]] = {
     "BOOLEAN": (True, False),
     "TINYINT": (-1, 0, 1),
@@ -123,10 +123,10 @@ class MergedTable:
 def check_merge(
     table: Callable[[Lab], MergedTable], *, spark: SparkSession | None = None, leave_out: Collection[str] = ()
 ) -> None:
-    """Try on a merge every claim that merges are held to, each with a table and a Lab of its own.
+    """Try on a merge every claim about merges, each with a table and a Lab of its own.
 
     `table` makes the table. `leave_out` has the names of claims that are not tried. Takes about a minute. Raises
-    ClaimsError with all claims that do not hold.
+    ClaimsError with all claims that fail.
     """
     name = getattr(table, "merge", "of this table")
     run_claims(MergeConformance, table, f"the merge '{name}'", spark=spark, leave_out=leave_out)
@@ -140,7 +140,7 @@ class _Folding:
     every: DataFrame
 
     def fold(self, rows: DataFrame) -> list[Row]:
-        """What the merge makes of some of the rows, in the order of their keys."""
+        """The rows that the merge makes of some of the rows, in the order of their keys."""
         found = fold_keys(rows, self.spec).toArrow().to_pylist(maps_as_pydicts="strict")
         return sorted(found, key=lambda row: [str(row[key]) for key in self.spec.primary_key])
 
@@ -168,7 +168,7 @@ def _folding(system: MergedTable) -> Iterator[_Folding]:
 
 
 class MergeConformance:
-    """What holds for every merge."""
+    """The claims about every merge."""
 
     def test_an_empty_input_folds_to_no_rows(self, lab: Lab, system: MergedTable) -> None:
         system.declare_log()

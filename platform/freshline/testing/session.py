@@ -37,7 +37,7 @@ def shared_session() -> SparkSession:
     with _LOCK:
         if _root is None:
             _root = Path(tempfile.mkdtemp(prefix="freshline-spark-"))
-            # What is registered first runs last: the session has ended by then.
+            # The function that is registered first runs last: the session has ended by then.
             atexit.register(shutil.rmtree, _root, ignore_errors=True)
     return own_session(lab_settings(_root), app_name="freshline.testing")
 
