@@ -37,7 +37,7 @@ _TRIES = 50
 
 @dataclass(frozen=True)
 class IntentionWriter:
-    """What a decision is made with: the declared graph, the control store and a clock."""
+    """Records decisions, with the declared graph, the control store and a clock."""
 
     graph: Graph
     control: ControlStore

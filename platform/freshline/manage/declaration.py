@@ -29,7 +29,7 @@ from freshline.values.spec import Spec, TableSpec
 
 @dataclass(frozen=True)
 class DeclarationChange:
-    """What became of a declaration; `file` is where it stands, or was moved to."""
+    """The result of a change of a declaration; `file` is where it stands, or was moved to."""
 
     table: TableName
     file: Path | None
@@ -75,7 +75,7 @@ def create(statement: Create, settings: Settings) -> DeclarationChange:
 
 
 def _change_sentence(settings: Settings, spec: TableSpec) -> str:
-    """What becomes of the rows that are there, where they follow another declaration."""
+    """The sentence about the stored rows, where they follow another declaration; empty where they do not."""
     # delta-rs is imported when it is used, like all that is heavy.
     from freshline.commit.definitions import change_of
 
@@ -152,7 +152,7 @@ def drop(
     graph = open_project(settings) if purge else open_graph(settings, [str(table)], lambda _: None)
     left = Warehouse(settings.warehouse)
     if table not in graph:
-        # What was decided about it outlived a drop that was stopped half way, or a file that a person removed.
+        # The decisions about it outlived a drop that was stopped half way, or a file that a person removed.
         _forget(settings, table)
     if purge and table not in graph and any(path.is_dir() for path in (left.path(table), left.pending_lookups(table))):
         return DeclarationChange(table, None, True, f"dropped: {table}. It was declared no more.")
@@ -165,7 +165,7 @@ def drop(
         raise RequestError(f"{', '.join(str(each) for each in readers)} reads it. Drop that first.", where=str(name))
     file = settings.root / graph.spec(name).written_at.path
     if file.suffix == ".yaml":
-        # The file may hold other tables, and is that of a component.
+        # The file may have other tables, and is that of a component.
         raise _not_in_sql(settings, name, file)
     judge_change(settings, file, None)
     # Nothing may refuse it from here on but the store and the disk: what is refused changes nothing.
@@ -245,7 +245,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _standing_graph(settings: Settings) -> Graph | None:
-    """What stands before the change, which may be meant to repair the rest; None where nothing does."""
+    """The graph before the change, which may be meant to repair the rest; None where no declaration can be read."""
     try:
         return open_standing(settings).graph
     except DeclarationError:
