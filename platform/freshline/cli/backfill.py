@@ -60,7 +60,7 @@ def command(
 def show_backfill(
     events: Iterable[Mapping[str, Any]], progress: Progress, as_json: bool, *, dry_run: bool = False
 ) -> int:
-    """Print the plan, each partition as it is done, and what came of all; the exit code."""
+    """Print the plan, each partition as it is done, and the result; return the exit code."""
     found = _Found()
     for event in events:
         lines = found.take(event, dry_run=dry_run)

@@ -329,7 +329,7 @@ def _show_until(
 def _looks(
     look: Callable[[], tuple[list[TableStatus], datetime]], over: threading.Event, seconds: float | None
 ) -> Iterator[tuple[float, list[TableStatus], datetime]]:
-    """How the tables stand, with the seconds since the beginning, about every second until it is over."""
+    """The state of the tables, with the seconds since the beginning, about every second until it is over."""
     begun = time.monotonic()
     deadline = None if seconds is None else begun + seconds
     while True:

@@ -61,7 +61,7 @@ Answer = Callable[[object, str], None]
 def answer_managing(
     settings: Settings, client: EngineClient | None, statement: Managing, limit: int, as_json: bool
 ) -> int:
-    """Do what the statement says and print what came of it; the exit code."""
+    """Do what the statement says, print the result and return the exit code."""
 
     def report(value: object, text: str) -> int:
         click.echo(json.dumps(value, indent=2) if as_json else text)

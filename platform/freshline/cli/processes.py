@@ -96,7 +96,7 @@ def end_marked(mark: str, *, grace_seconds: float = _GRACE_SECONDS) -> int:
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:
-    # One that has ended by itself is what was wanted.
+    # A process that has ended by itself is what was wanted.
     with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(number)
 

@@ -239,7 +239,7 @@ class Supervisor:
 
     def _start_engine(self, progress: Callable[[str], None]) -> None:
         running = running_engine(self.settings)
-        # One without loops was begun by a single command and would end by itself: it is taken over.
+        # An engine without loops was begun by a single command and would end by itself: it is taken over.
         self._write(started_engine=running is None or not running.health().get("loops"))
         os.environ[MARK] = f"{self._mark}/engine"
         try:

@@ -60,6 +60,6 @@ class Changes:
                     overrides = control.intentions.read().at(self._clock()).overrides
                 self._overrides = frozenset((str(name), repr(each.freshness)) for name, each in overrides.items())
         except FreshlineError as error:
-            # Those before stay: without the store a location would load as if there were none.
+            # The overrides of before stay: without the store a location would load as if there were none.
             LOG.warning("overrides are not looked at: %s", error)
         return frozenset(files), self._overrides

@@ -47,7 +47,7 @@ def executable_asset(spec: AssetSpec, asked: Materialization, connect: Connect) 
         ins={name: In(Nothing) for name in inputs},
         out={OUTPUT: Out(Nothing)},
         code_version=spec.code_version,
-        # Those above begin first, also where they are no inputs.
+        # The steps of tables above begin first, also where they are no inputs.
         tags={"dagster/priority": str(-asked.place)},
     )
     def refresh(context: AssetExecutionContext) -> MaterializeResult[Any]:
@@ -87,7 +87,7 @@ def executable_checks(
         for result in evaluate(context):
             left -= {AssetCheckKey(key, name) for key, name in [(result.asset_key, result.check_name)] if key and name}
             yield result
-        # Those that this run leaves to others have no verdict. Without an output Dagster would log that one is missing.
+        # Checks that this run leaves to others have no verdict. Without an output Dagster would log a missing one.
         for output, spec in outputs.items():
             if spec.key in left:
                 yield Output(None, output)

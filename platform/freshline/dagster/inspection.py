@@ -25,7 +25,7 @@ from freshline.values.settings import Settings
 
 @dataclass(frozen=True)
 class Inspection:
-    """How the tables stand at `now`. `left_alone` are those that must not be refreshed, `reasons` says why."""
+    """The state of the tables at `now`. `left_alone` are those that must not be refreshed, `reasons` says why."""
 
     now: datetime
     graph: Graph

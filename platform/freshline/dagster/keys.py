@@ -54,7 +54,7 @@ class AssetKeys:
         return self.keys[name]
 
     def only(self, names: Iterable[TableName]) -> tuple[TableName, ...]:
-        """Those of the names that are assets here, in their order."""
+        """The names among these that are assets here, in their order."""
         return tuple(name for name in names if name in self.selected)
 
     def check(self, name: TableName, check: str) -> AssetCheckKey:

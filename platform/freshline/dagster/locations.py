@@ -25,9 +25,9 @@ LOG = logging.getLogger("dagster")
 LOOK_SECONDS = 2.0
 # Looking for changes takes at most this share of the time, however many files the project has.
 _SHARE = 0.01
-# One that is only slow answers the next time.
+# A code server that is only slow answers the next time.
 SILENT_LOOKS = 3
-# One that did not load for another reason than its files: its code server was killed, or a module is installed later.
+# For a location that failed for another reason than its files: its code server was killed, or a module came later.
 _AGAIN_SECONDS = 60.0
 
 

@@ -294,7 +294,7 @@ def _report_partition(
 
 
 def _summed(asked: Materialization, outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One outcome of a run: what its partitions came to together."""
+    """One outcome of a run: the sum of its partitions."""
     path = asked.warehouse.location(asked.spec)
     if not outcomes:
         return {

@@ -107,7 +107,7 @@ def asset_key_for(
     """The asset key of a table or source, for assets of your own that read it or are read by it.
 
     With a `project` a name that is not declared raises SettingsError, and the key is spelled as it is declared there.
-    A `translator` that was handed to `build_assets` must be handed in here too, and needs the project.
+    A `translator` that `build_assets` was given must be given here too, and needs the project.
 
     >>> asset_key_for("sales.revenue")
     AssetKey(['sales', 'revenue'])

@@ -84,7 +84,7 @@ class SparkResource(LazyPySparkResource):
             builder = builder.config(key, value)
         session = builder.getOrCreate()
         if shared is None:
-            # One that was there before, as in tests, is somebody else's to stop.
+            # A session that was there before, as in tests, is somebody else's to stop.
             self._release.append(session.stop)
         return session
 

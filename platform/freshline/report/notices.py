@@ -21,7 +21,7 @@ from freshline.values.names import TableName
 FORMAT = 1
 LEAST_SECONDS = 60.0
 CHECK_SECONDS = 3600.0
-# One a second on average; a turn is as long as that needs.
+# One event a second on average; a turn is as long as that needs.
 EVENTS_AN_HOUR = 3600
 EVENTS_A_TICK = 100
 # So many tables have their turn with the table that drives them; more would fill a tick.
@@ -43,7 +43,7 @@ class Standing(StrEnum):
 
 
 class Punctuality(IntEnum):
-    """How the lag stands to what was promised; the greater the worse."""
+    """The lag compared with the promise; the greater the worse."""
 
     UNKNOWN = 0  # no data yet
     PASS = 1

@@ -1,4 +1,4 @@
-"""How every table stands: its lag, its newest version, its newest refresh.
+"""The state of every table: its lag, its newest version, its newest refresh.
 
 It only reads, needs neither Spark nor a running engine, and is therefore what the command line, Dagster and the engine
 all show. The state of a table is read from its own log; the control store adds what leaves no commit behind: checks
@@ -58,7 +58,7 @@ class LastRefresh:
 
 @dataclass(frozen=True)
 class TableStatus:
-    """How one table or source stands.
+    """The state of one table or source.
 
     `kind` is `table`, `log` (a source whose rows arrive in a log table) or `source` (one that is read in place).
     `state` is a word of rule 10 of docs/rules.md, SCHEDULED for what was never refreshed; or SUSPENDED, BLOCKED or
@@ -278,7 +278,7 @@ def _watermark(graph: Graph, warehouse: Warehouse, name: TableName) -> TableWate
 
 
 def _log_watermark(name: TableName, inspection: _Inspection) -> TableWatermark:
-    """That of a log table by its newest receipt, which is read anyway; none for anything else."""
+    """The watermark of a log table by its newest receipt, which is read anyway; none for anything else."""
     found = inspection.event_time
     return TableWatermark(None) if found is None else source_watermark(str(name), found)
 

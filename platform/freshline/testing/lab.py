@@ -440,14 +440,14 @@ class Lab:
     def watermark(self, name: str) -> datetime | None:
         """The watermark of a source or table at its newest version, None for none.
 
-        That of a table is the least of its inputs'.
+        The watermark of a table is the least of its inputs'.
         """
         graph = self.runtime.graph
         found = watermark_of(graph.specs, self.runtime.warehouse, graph.spec(TableName.parse(name)).name)
         return None if found is None else found.at
 
     def status(self) -> list[TableStatus]:
-        """How every source and table stands, as `freshline status` shows it."""
+        """The state of every source and table, as `freshline status` shows it."""
         runtime = self.runtime
         return read_status(runtime.graph, runtime.control, runtime.warehouse, self.clock())
 

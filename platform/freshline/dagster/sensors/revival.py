@@ -72,7 +72,7 @@ def keep_engine(settings: Settings, control: ControlStore, now: datetime) -> str
         return "the engine had died and is started again"
     if running and signs.starts is not None and _has_beaten_since(signs):
         control.heartbeats.forget(STARTS)
-    # One that a single command began serves requests only; while `up` stands it is to keep the tables.
+    # An engine that a single command began serves requests only; while `up` runs it is to keep the tables.
     with suppress(EngineError):
         if running and state is not None:
             client = EngineClient(settings, state)

@@ -92,7 +92,7 @@ METHODS: Mapping[Door, tuple[str, ...]] = {
     Door.CLOSED: (),
 }
 
-# Of these headers two would be two truths, and Dagster may take the other one.
+# Headers that may come only once: of two different values Dagster may take the other one.
 _ONCE = (
     "host",
     "origin",

@@ -28,7 +28,7 @@ class Refreshes:
         self._running: set[TableName] = set()
 
     def ask(self, table: TableName) -> str:
-        """Refresh a table from the inputs as they are; what came of it, or that it still runs.
+        """Refresh a table from the inputs as they are; return a sentence about the outcome, or that it still runs.
 
         Raises EngineError where no engine runs, RequestError where the table is refreshed for a button already or many
         others are, and the error of the refresh.

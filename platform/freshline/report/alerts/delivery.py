@@ -26,7 +26,7 @@ LOG = logging.getLogger(__name__)
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 900.0
 GIVEN_UP_AFTER = timedelta(days=1)
 _LOOK_SECONDS = 2.0
-# How often a channel that cannot be had is tried without a message, and how long its class may take.
+# How often a channel that cannot be opened is tried without a message, and how long its class may take.
 _PREPARE_SECONDS, _PATIENCE_SECONDS = 30.0, 10.0
 
 
@@ -63,7 +63,7 @@ class Courier:
         random_number: Callable[[], float] = random.random,
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """`prepare` gets the channel ready, and raises FreshlineError where it cannot be had yet."""
+        """`prepare` gets the channel ready, and raises FreshlineError where it cannot be opened yet."""
         self.name = name
         self._channel = channel
         self._store = store
@@ -138,7 +138,7 @@ class Courier:
         return left
 
     def _bring(self, delivery: Delivery) -> bool:
-        """One try; whether the channel may be tried further."""
+        """Try once; return whether the channel may be tried further."""
         if delivery.id not in self._unwritten:
             try:
                 self._channel.deliver(self._message(delivery))

@@ -1,4 +1,4 @@
-"""Who is silent, and whether the clock jumped. Pure: what was heard before is handed in.
+"""Who is silent, and whether the clock jumped. Pure: the heartbeats that were heard before are an argument.
 
 A heartbeat is a time that its sender wrote. How long it is silent is measured from when its heartbeat was last seen to
 change, in seconds that pass whatever the clock says: neither a clock that is set nor a machine that slept makes
@@ -133,7 +133,7 @@ def scheduler_process(
         since = _last_heard(ticks, moment)
         what = "Dagster is silent" if daemon is None else "Dagster's daemon runs, and its sensors do not tick"
         return Process(Voice.SILENT, since, f"{what}, last heard of {moment_text(since)}")
-    # Of what should beat, each has to be heard again before it can be said to.
+    # Each of those that should beat has to be heard again before the whole counts as heard.
     awaited = [*([] if daemon is None else [daemon]), *([ticks] if expected else [])]
     return Process(Voice.HEARD if all(heard.changed for heard in awaited) else Voice.UNKNOWN)
 

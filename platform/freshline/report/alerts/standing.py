@@ -22,7 +22,7 @@ SCHEDULER = "scheduler"
 
 @dataclass(frozen=True)
 class Standing:
-    """How one table or source stands.
+    """The state of one table or source.
 
     `warn_after` and `fail_after` are lags in seconds. `first_seen` is when it was first checked without having
     data; None where it has. `promised_at` is when its freshness became as short as it is, None where it always was.

@@ -139,7 +139,7 @@ class Watch:
         if self._open is None:
             self._open = self._store.alerts.open_alerts()
         link = _links(graph, self._surroundings.dagster_url())
-        # How these stand is not known: their alerts stay as they are.
+        # The state of these tables is not known: their alerts stay as they are.
         left_out = set(map(str, self._surroundings.left_out()))
         known = [alert for alert in self._open if alert.subject not in left_out]
         found = evaluate(situation, known, self._settings, moment.now, link)
@@ -259,7 +259,7 @@ class Watch:
 
 
 class _Reader:
-    """How the tables stand by their logs, read as rarely as can be."""
+    """Reads the standing of the tables from their logs, as rarely as possible."""
 
     def __init__(self, store: ControlStore, warehouse: Warehouse, passed: Callable[[], float]) -> None:
         self._store = store
@@ -274,7 +274,7 @@ class _Reader:
         self._pause = 0.0
 
     def read(self, graph: Graph, intentions: Intentions, moment: Moment) -> Mapping[TableName, Standing]:
-        """Of every table; read anew at once when a declaration or an intention is another."""
+        """The standing of every table; read anew at once when a declaration or an intention has changed."""
         age = moment.passed - self._at
         known = graph is self._graph and intentions == self._intentions
         if not known or age >= READ_SECONDS or (age >= self._pause and self._any_late(moment.now)):

@@ -22,7 +22,7 @@ from freshline.values.names import TableName
 
 
 class BoardState(StrEnum):
-    """How a table stands, in one word; where several are true, the first of these."""
+    """The state of a table in one word; where several are true, the first of these."""
 
     SUSPENDED = "suspended"
     BLOCKED = "blocked"

@@ -1,7 +1,7 @@
 """The time partitions of a table as a calendar: a cell for each, in groups as a calendar on a wall has them.
 
-How a partition stands is said by the receipt of the newest commit alone: whether its rows are there, and are those of
-the declaration of now. Whether an input has changed since is not, because Spark would have to read the changes.
+The state of a partition follows from the receipt of the newest commit alone: whether its rows are there, and are those
+of the declaration of now. Whether an input has changed since is unknown, because Spark would have to read the changes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Calendar:
 def make_calendar(partitions: TimePartitions, spans: Sequence[Span], fingerprint: str, now: datetime) -> Calendar:
     """The calendar of a table; `spans` are those of its newest receipt, none where it was never refreshed."""
     first = partitions.first.start
-    # Of years of hours not all are made: a day of which clocks change has one more or less.
+    # Not all of years of hours are made. The begin is rough: a day on which clocks change has one more or less.
     begin = max(first, now - timedelta(seconds=partitions.unit.seconds * MOST_CELLS))
     shown = list(partitions.inside(begin, now + timedelta(microseconds=1)))[-MOST_CELLS:]
     groups: dict[str, list[Cell]] = {}

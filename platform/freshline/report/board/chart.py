@@ -239,7 +239,7 @@ _GRAVE = ("failed", "decision", "other", "done")
 
 
 def mark_kind(mark: Mark) -> str:
-    """How a mark is drawn: what failed, what was decided, what committed, and the rest."""
+    """The kind by which a mark is drawn: a failure, a decision, a commit, or the rest."""
     if mark.state == State.FAILED:
         return "failed"
     if mark.state in DECISIONS:

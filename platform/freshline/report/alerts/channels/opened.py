@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 10.0
 
 
 class OpenedChannel:
-    """A channel of the settings, had with the first message or before, and tried again until it can be had."""
+    """A channel of the settings, opened with the first message or before, and tried again until it can be opened."""
 
     def __init__(self, settings: ChannelSettings, resolve: Resolve, root: Path) -> None:
         self._settings = settings
@@ -35,7 +35,7 @@ class OpenedChannel:
         self._channel: Channel | None = None
 
     def open(self) -> None:
-        """Have the class and what its options refer to. Raises SettingsError, which names the channel."""
+        """Load the class and what its options refer to. Raises SettingsError, which names the channel."""
         if self._channel is None:
             self._channel = _open(self._settings, self._resolve, self._root)
 
@@ -50,7 +50,7 @@ class OpenedChannel:
 
 
 def open_channels(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, OpenedChannel]:
-    """The channels of the project by name. None is had yet: `open` and `deliver` do."""
+    """The channels of the project by name. None is open yet: `open` and `deliver` open them."""
     resolve = resolver(settings.root, environ)
     return {channel.name: OpenedChannel(channel, resolve, settings.root) for channel in settings.alerts.channels}
 
