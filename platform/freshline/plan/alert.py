@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class AlertKind(StrEnum):
-    """What is wrong."""
+    """The kind of trouble that an alert reports."""
 
     LATE = "late"  # the data lag is above what was promised
     STUCK = "stuck"  # it is late, and refreshes do not help although all of its inputs are newer
@@ -23,7 +23,7 @@ class AlertKind(StrEnum):
     SCHEDULER_SILENT = "scheduler_silent"
 
 
-# What is wrong with a process, of no table.
+# Trouble of a process, of no table.
 PROCESSES = frozenset({AlertKind.ENGINE_SILENT, AlertKind.SCHEDULER_SILENT})
 
 
@@ -35,7 +35,7 @@ class AlertLevel(StrEnum):
 
 
 class AlertEvent(StrEnum):
-    """Why something is told."""
+    """The reason for which news of an alert is sent."""
 
     RAISED = "raised"
     WORSENED = "worsened"  # from WARN to FAIL
@@ -48,7 +48,7 @@ class Alert:
     """One alert, open until `recovered_at`.
 
     `subject` is the table's name, or the process (`engine`, `scheduler`). `cause` is a sentence. `since` is when the
-    trouble began, `raised_at` when the alert was, `reminded_at` when it was last told of, `calm_since` since when the
+    trouble began, `raised_at` when the alert was, `reminded_at` when it was last reported, `calm_since` since when the
     trouble is away, not yet for long enough to be over. `id` is None before it is stored. `delivered_to` are the
     channels that took the news of it.
     """

@@ -178,7 +178,7 @@ def decide_reset(
     if not chosen:
         return _left(name, f"the freshness of {name} is the declared one, {graph.freshness(name)}, already")
     moments = _moments(intentions, None, now)
-    # What another consumer needs stays, and so does what that one needs, from the consumers upwards.
+    # An override that another consumer needs stays, and so does one that this override needs, from consumers upwards.
     for other in reversed(above):
         if _losers(graph, intentions, chosen, moments, other):
             del chosen[other]
@@ -372,14 +372,14 @@ def _slower(
     chosen: Mapping[TableName, Freshness | None],
     moments: Sequence[datetime],
 ) -> dict[TableName, Freshness]:
-    """What drives the table and delivers later than it is to promise, with the latest that it delivers."""
+    """The tables that drive the table and deliver later than it is to promise, with the latest that each delivers."""
     found: dict[TableName, Freshness] = {}
     for moment in moments:
         then = _graph_at(graph, intentions, chosen, moment)
         for other in graph.driving_upstream(name):
             delivered = then.freshness(other)
             spec = graph.specs[other]
-            # What inherits is as fresh as the one that it inherits from, which is looked at by itself.
+            # A table that inherits is as fresh as the one that it inherits from, which is checked by itself.
             stated = other in then.overrides or isinstance(spec.freshness, Freshness)
             if stated and is_brought_in(spec) and delivered > then.freshness(name):
                 found[other] = max(delivered, found.get(other, delivered))
@@ -464,7 +464,7 @@ def _changes(
     by: str,
     until: datetime | None,
 ) -> tuple[FreshnessChange, ...]:
-    """What becomes of the tables whose override is written or removed, and of those that inherit from them."""
+    """The changes of the tables whose override is written or removed, and of those that inherit from them."""
     before = apply_overrides(graph, effective)
     overrides = {name: one.freshness for name, one in effective.overrides.items() if name not in chosen}
     after = graph.with_freshness(overrides | {name: one for name, one in chosen.items() if one is not None})

@@ -30,7 +30,7 @@ FIRST = "it has no version yet; its first refresh brings in all partitions"
 
 
 class Action(StrEnum):
-    """What a backfill does with a partition or a table."""
+    """The action of a backfill on a partition or a table."""
 
     REPLACE = "replace"
     REFRESH = "refresh"
@@ -61,7 +61,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked for: partitions of one table, in time or by values, or the table as a whole.
+    """The request for a backfill: partitions of one table, in time or by values, or the table as a whole.
 
     With `again`, partitions that are done are replaced too. `finished` are the keys that an earlier attempt of the same
     backfill has committed. With `cascade`, what reads the table is brought up to date behind it.
@@ -133,10 +133,10 @@ def _below(
     touched: dict[TableName, list[Interval]],
     now: datetime,
 ) -> list[Chunk]:
-    """What is done to a table that reads one of those that change."""
+    """The steps for a table that reads one of those that change."""
     reads = [name for name in spec.reads if name in changing and name not in spec.lookups]
     if not reads:
-        # Rows keep the dimension that they met.
+        # Rows keep the dimension that they were joined with.
         return []
     shown = " and ".join(str(name) for name in reads)
     upstream = _follows(graph, spec, reads)
@@ -164,7 +164,7 @@ def _below(
 
 
 def _follows(graph: Graph, spec: TableSpec, reads: Sequence[TableName]) -> TableName | None:
-    """The one input whose partitions tell those of the table; None where only the changed rows do.
+    """The one input whose partitions determine those of the table; None where only the changed rows do.
 
     A table that is kept by change sets computes a partition where it stands, without what is new above it: it is
     refreshed, and not replaced by partitions.

@@ -1,8 +1,8 @@
 """Which batch tables are requested of Dagster now, and in which runs.
 
-Decided anew at every look, from how the tables stand: ticks that were missed collapse into one, and nothing has to be
-remembered but the requests that have not helped yet. Everything here comes from the arguments; no clock and no storage
-is read.
+The plan is made anew at every check, from how the tables stand: ticks that were missed collapse into one, and nothing
+has to be remembered but the requests that have not helped yet. Everything here comes from the arguments; no clock and
+no storage is read.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def plan_batch(
     jitter: float,
     empty: Collection[TableName] = (),
 ) -> BatchPlan:
-    """What to request at `now`.
+    """The runs to request at `now`, and why other tables wait.
 
     `due` are the tables that are due, `in_progress` those that some run refreshes, `left_alone` those that must not be
     refreshed, with the reason, `empty` those without a version: what reads them cannot be refreshed. At most `slots`
@@ -78,7 +78,7 @@ def plan_batch(
         if reason is not None:
             waiting[name] = reason
             continue
-        # What shares a table shares a run: there it has an order, and is refreshed once.
+        # Groups that share a table share a run: there it has an order, and is refreshed once.
         joined = set(needed).union(*(group for group in groups if not group.isdisjoint(needed)))
         groups = [group for group in groups if group.isdisjoint(joined)]
         groups.append(joined)

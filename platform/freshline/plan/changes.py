@@ -1,4 +1,4 @@
-"""What happened to an input between two of its versions, told from its log alone.
+"""The kind of change of an input between two of its versions, found from its log alone.
 
 The class of a range decides which strategies can be right for it. No row is read for it.
 """
@@ -40,7 +40,7 @@ class Changes:
     `log` marks a log table of ours: its rows carry the batch number, so its changes are read from the newest
     snapshot. `change_feed` says whether Delta recorded row changes for the whole range. `added_files` are the data
     files of an append, as Delta's log names them; with `files_are_exact` they have all of its rows and no others,
-    which of a log is known where its commits still tell their batches. `recorded` are the files that have the changes
+    which is known of a log where its commits still name their batches. `recorded` are the files that have the changes
     of the range, None where that takes more than files. `rows` is how many rows the commits say they touched.
     `gained` are columns that the input has now and had not before; all others are as they were.
     """

@@ -29,7 +29,7 @@ from freshline.values.partition import Interval
 from freshline.values.query import PythonQuery, SqlQuery
 from freshline.values.reason import Reason
 
-# The most general first: its reason tells most about why everything is computed.
+# The most general first: its reason explains best why everything is computed.
 BY_GENERALITY = (Strategy.MERGE, Strategy.KEYS, Strategy.PARTITION, Strategy.APPEND)
 
 
@@ -137,7 +137,7 @@ def _has_watermark_moved(situation: Situation) -> bool:
 
 
 def _closed(situation: Situation, closing: Closing) -> Step:
-    """What a table of FINAL windows does, whatever its inputs gained: only the watermark counts.
+    """The step for a table of FINAL windows, whatever its inputs gained: only the watermark counts.
 
     Pairs of a join are final at once.
     """
@@ -198,5 +198,5 @@ def _only(step: Step) -> Candidates:
 
 
 def _why_full(refused: Mapping[str, Reason]) -> Reason:
-    """The reason that tells most: of the most general strategy that was refused."""
+    """The reason that explains most: of the most general strategy that was refused."""
     return next((refused[name] for name in (*BY_GENERALITY, *refused) if name in refused), Reason("REQUESTED"))

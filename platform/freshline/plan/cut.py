@@ -4,8 +4,8 @@ A table that reads A and B, both fed by one root, is exact only at versions of A
 of that root. The newest versions often do not: one of them was refreshed a moment earlier. Then the newest older
 version of the one that is ahead is taken, never one before what the table has read already.
 
-A refresh that finds nothing to write is as much a sight of the roots as one that writes: a table that another one meets
-again below commits a receipt for it (`Graph.meeting`), so that the cut of its newest version moves.
+A refresh that finds nothing to write has seen the roots as much as one that writes. Where two ways from one source join
+again below a table, it commits a receipt for that (`Graph.meeting`), so that the cut of its newest version moves.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def ahead_of(cut: RootPositions, most: RootPositions) -> dict[str, Mapping[str, 
 
 
 def disagreement(inputs: Mapping[TableName, tuple[RootPositions, RootPositions]]) -> str:
-    """What inputs saw differently of a root that they share, each with its cut and what is ahead of it; empty for
-    nothing.
+    """The versions at which inputs saw a root that they share, as text; empty where they agree. Each input comes with
+    its cut and what is ahead of it.
 
     >>> a, b = TableName(None, "a"), TableName(None, "b")
     >>> disagreement({a: ({"s": {"version": 4}}, {}), b: ({"s": {"version": 7}}, {})})

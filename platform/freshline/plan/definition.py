@@ -1,10 +1,10 @@
-"""What a declaration means for the rows, and what became of it when it changed (rule 14 of docs/rules.md).
+"""The meaning of a declaration for the rows, and the class of a change of it (rule 14 of docs/rules.md).
 
-A receipt names the fingerprint of the declaration that its rows follow. What that declaration said is kept beside the
-tables as a `Definition`, so that a change can be told apart: *additive*, where the query yields further columns and
+A receipt names the fingerprint of the declaration that its rows follow. The content of that declaration is kept beside
+the tables as a `Definition`, so that a change has a class: *additive*, where the query yields further columns and
 everything else is as it was; *breaking*, where rows of both would not be alike, so that somebody must say from when on
-the new one holds; *destructive*, where columns, the key or the partitioning of what is stored go away. Everything here
-comes from the arguments.
+the new one applies; *destructive*, where columns, the key or the partitioning of what is stored go away. Everything
+here comes from the arguments.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DefinitionChange:
 
 @dataclass(frozen=True)
 class Definition:
-    """What a table's fingerprint stands for.
+    """The content that a table's fingerprint stands for.
 
     `query` is SQL, None for a table in Python. `arrival`: rows of the past cannot be computed again as they were.
     `rest` is whatever else counts, as a text. `models` are the files of models, by SHA-256, that all rows follow;
@@ -104,7 +104,7 @@ class Definition:
 
 
 def definition_of(spec: TableSpec) -> Definition:
-    """What the declaration of a table means."""
+    """The definition of a table, from its declaration."""
     fingerprint, models = spec.fingerprint, dict[str, str]()
     if isinstance(spec.query, SqlQuery) and spec.query.clock is not None:
         # The time of one refresh is not part of what was declared.
@@ -124,7 +124,7 @@ def definition_of(spec: TableSpec) -> Definition:
         columns=tuple(column.lower() for column in spec.columns or ()),
         primary_key=tuple(column.lower() for column in spec.primary_key),
         partitioned_by=tuple(column.lower() for column in spec.partitioned_by),
-        # What was met or came first cannot be asked again.
+        # Rows that a row was joined with, or that came first, cannot be read again.
         arrival=bool(spec.lookups)
         or spec.is_triggered
         or (
@@ -145,7 +145,7 @@ def _rest(spec: TableSpec) -> str:
 
 
 def classify_change(before: Definition | None, after: Definition) -> DefinitionChange:
-    """What became of a declaration; `before` is None where nobody kept what the fingerprint stood for."""
+    """The class of a change of a declaration; `before` is None where nobody kept the one of the older fingerprint."""
     if before is not None and before.fingerprint == after.fingerprint:
         return DefinitionChange(ChangeClass.UNCHANGED)
     code_changed = DefinitionChange(ChangeClass.ADDITIVE, ("its code changed, and every refresh computes it whole",))
@@ -222,7 +222,7 @@ class _Inside:
         return cls(query, {**(named or {}), **own})
 
     def item(self, column: str) -> exp.Expr | None:
-        """What a column is computed by: itself, where only a star says so. None where it has no such column."""
+        """The expression of a column: the column itself, where only a star has it. None for no such column."""
         for item in self.select.expressions:
             if item.alias_or_name.lower() == column:
                 found: exp.Expr = item.unalias()
@@ -266,7 +266,7 @@ def _is_computed_alike(column: str, old: _Inside, new: _Inside) -> bool:
 
 
 def may_start_at_date(spec: TableSpec) -> bool:
-    """Whether a changed declaration may hold from a date on, as far as the declaration tells."""
+    """Whether a changed declaration may apply from a date on, as far as the declaration says."""
     by_one_column = len(spec.partitioned_by) == 1 and spec.time_partitions is None
     return by_one_column and isinstance(spec.query, SqlQuery) and not spec.lookup_attempts
 
@@ -280,7 +280,7 @@ def start_arguments(
     by_date: bool = True,
     in_sql: bool = True,
 ) -> dict[str, Any]:
-    """What to ask of the refresh that takes a changed declaration up, beside the table: `full` or `start`.
+    """The arguments of the refresh that takes a changed declaration up, beside the table: `full` or `start`.
 
     `start` is now, beginning, a date, or None where nobody said. `by_date` says that a date may be a start, `in_sql`
     that it is asked for by a statement, and not by a command. Raises RequestError where a start must be stated, and for
@@ -314,7 +314,7 @@ def _names(columns: tuple[str, ...]) -> str:
 
 
 def _otherwise_changed(before: str, after: str) -> str | None:
-    """What changed beside new columns in the outermost list; None where nothing did."""
+    """The change beside new columns in the outermost list, in words; None where there is none."""
     try:
         old, new = _unwrapped(Query(before).tree, Query(after).tree)
     except SqlglotError:

@@ -1,4 +1,4 @@
-"""What a table will take on disk: the versions of its history, and what its rows grow by.
+"""The space that a table will take on disk: the versions of its history, and the growth of its rows.
 
 A forecast by the newest commits, for as long as things go on as they do. Files that a commit replaced, and those of its
 change feed, are kept for the history; what it added beyond them is growth. Everything here comes from the arguments.
@@ -57,9 +57,9 @@ class DiskForecast:
 
 
 def forecast_disk(commits: Sequence[CommitSize], history: int) -> DiskForecast | None:
-    """The forecast from some of the newest commits, in any order; None where they are too few to tell.
+    """The forecast from some of the newest commits, in any order; None where they are too few.
 
-    What made the table should not be among them.
+    The commit that made the table should not be among them.
 
     >>> from datetime import UTC, timedelta
     >>> begin = datetime(2026, 11, 1, tzinfo=UTC)

@@ -17,7 +17,7 @@ from freshline.values.names import TableName
 
 
 def critical_paths(graph: Graph, seconds: Mapping[TableName, float]) -> dict[TableName, float]:
-    """What the refreshes on the slowest way from a root to each table take, its own included.
+    """The seconds of the refreshes on the slowest way from a root to each table, its own included.
 
     `seconds` is what one refresh of each takes (its 95th percentile); one that is not known counts as nothing.
     """
@@ -39,7 +39,7 @@ def due_tables(
     """The tables and sources that are due at `now`, in order; one that has no data timestamp is due.
 
     One whose data timestamp is in the future is due too: the clock was put back since, and until it is there again
-    nobody would look at the table.
+    nobody would refresh the table.
     """
     paths = critical_paths(graph, seconds)
     found = []
@@ -84,5 +84,5 @@ def with_driving(graph: Graph, names: Collection[TableName]) -> tuple[TableName,
 
 
 def poll_seconds(graph: Graph, name: TableName) -> float:
-    """How often a source of a continuous table is looked at."""
+    """The seconds between two checks of a source of a continuous table."""
     return min(1.0, graph.freshness(name).seconds / 4)

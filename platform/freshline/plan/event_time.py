@@ -1,4 +1,4 @@
-"""What a table over event time promises, in words: its watermark, when rows are final, and what a late row costs.
+"""The promises of a table over event time, in words: its watermark, when rows are final, and the cost of a late row.
 
 Everything comes from the declarations, from the case that EXPLAIN found for added rows, and from where the watermark
 stands, which the caller reads.
@@ -42,7 +42,7 @@ class WatermarkSource:
 
 @dataclass(frozen=True)
 class EventTimeFacts:
-    """What EXPLAIN says of one table over event time.
+    """The facts that EXPLAIN shows of one table over event time.
 
     `sources` are the log tables behind its watermark, `watermark` is where that stands. `final` is `windows`, `time`,
     `pairs`, `matches`, `rows` or `when`, None for EMIT CHANGES. `lateness_seconds` is None where nothing is closed.

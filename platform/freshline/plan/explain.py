@@ -1,4 +1,4 @@
-"""What a refresh of a table would do, before anything has changed.
+"""The steps that a refresh of a table would take, before anything has changed.
 
 The same choice that a refresh makes is asked for changes that were made up: rows added to one input, any change of one
 input, any change of all. Nothing is read but the declaration and the columns of the inputs.
@@ -48,7 +48,7 @@ def declared_types(spec: TableSpec, graph: Graph) -> dict[TableName, dict[str, s
 
 @dataclass(frozen=True)
 class Case:
-    """What a refresh does after one kind of change.
+    """The step of a refresh after one kind of change.
 
     `strategy` is the preferred one, with its `reason`; `others` are right too. `refused` says why the rest is not.
     `keys` are the columns by which affected rows are found, empty where the strategy keys is not right. `reads` are the
@@ -133,7 +133,7 @@ def explain_table(
     *,
     clock: datetime | None = None,
 ) -> Explanation:
-    """Every kind of change that the table can meet, with the step that a refresh would take.
+    """Every kind of change that the table may see, with the step that a refresh would take.
 
     `columns` are those of every input, `types` their types where they are known; `logs` are the inputs that are log
     tables, which only ever gain rows. `clock` is that of the newest receipt.
@@ -161,7 +161,7 @@ def explain_table(
 def with_event_time(
     explanation: Explanation, graph: Graph, watermark_of: Callable[[TableName], TableWatermark | None]
 ) -> Explanation:
-    """The same with what holds for tables over event time; `watermark_of` reads where the watermark of one stands."""
+    """The same with the facts of a table over event time; `watermark_of` reads where the watermark of one stands."""
     spec = graph.table(explanation.table)
     if not explanation.cases or not is_over_event_time(spec, graph):
         return explanation
@@ -178,7 +178,7 @@ def find_case(
     kinds: Mapping[TableName, ChangeKind],
     types: InputTypes = NO_TYPES,
 ) -> Candidates:
-    """What could be done after these changes; the other inputs stand still."""
+    """The steps that are right after these changes; the other inputs stand still."""
     promise = spec.query.promise if isinstance(spec.query, PythonQuery) else ""
     models = {model_key(model): (model.sha256,) for model in models_of(spec)}
     receipt = Receipt(spec.name, spec.fingerprint, 1, 1, "", "", "", None, {}, 0, 0, "", promise=promise, models=models)

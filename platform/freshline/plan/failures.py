@@ -43,7 +43,7 @@ def count_failure(
         return FailureRow(table, 1, now, now, dict(error))
     if timedelta() <= now - before.last_at < tick_of(freshness):
         return replace(before, error=dict(error))
-    # A clock that was set must neither stretch the row nor hold up its count.
+    # A clock that was set must neither stretch the row nor delay its count.
     step = min(max(timedelta(), now - before.last_at), LONGEST_STEP)
     failed_for = before.last_at - before.first_at + step
     return FailureRow(table, before.count + 1, now - failed_for, now, dict(error))

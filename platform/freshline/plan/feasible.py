@@ -27,10 +27,10 @@ class Hop:
 
 @dataclass(frozen=True)
 class Feasibility:
-    """What stands for or against one table's promise.
+    """The judgement on one table's promise, with its reason.
 
     `path` is the critical path from a root to the table itself. `period_seconds` is how long a version stays the newest
-    while rows arrive all the time. `feasible` is None as long as nothing was measured that tells.
+    while rows arrive all the time. `feasible` is None as long as no measurement decides it.
     """
 
     table: TableName
@@ -42,7 +42,7 @@ class Feasibility:
 
     @property
     def path_seconds(self) -> float:
-        """What the hops take together; one that was never measured counts as nothing."""
+        """The seconds of the hops together; one that was never measured counts as nothing."""
         return sum(hop.seconds or 0.0 for hop in self.path)
 
     @property
@@ -74,7 +74,7 @@ def judge_promises(graph: Graph, seconds: Mapping[TableName, float]) -> dict[Tab
 
 
 def _slowest(graph: Graph, name: TableName, known: Mapping[TableName, TableName | None]) -> TableName | None:
-    """What drives the table, near or far, and has the longest freshness."""
+    """The table or source with the longest freshness of those that drive the table, near or far."""
     candidates = [read for read in graph.driving(name) if is_brought_in(graph.specs[read])]
     candidates += [far for read in graph.driving(name) if (far := known[read]) is not None]
     return max(candidates, key=graph.freshness, default=None)

@@ -1,4 +1,4 @@
-"""What a table with EMIT FINAL needs of its inputs: a log with a watermark, by whose column windows are made."""
+"""The needs of a table with EMIT FINAL: an input that is a log with a watermark, by whose column windows are made."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def check_time(graph: Graph, name: TableName, column: str, at: Location, problem
 
 
 def _final_query(spec: TableSpec, problems: Problems) -> FinalQuery | None:
-    """What its query is; None where it cannot be FINAL, which `problems` then tells."""
+    """Its query, read as FINAL; None where it cannot be FINAL, with the reason in `problems`."""
     if not isinstance(spec.query, SqlQuery):
         return None
     try:

@@ -23,7 +23,7 @@ ALTERNATIVES = tuple(Freshness(seconds) for seconds in (5, 30, 60, 300, 1_800, 3
 
 @dataclass(frozen=True)
 class Target:
-    """What one freshness would mean for a table, with what drives it made as fresh where that is needed.
+    """The cost of one freshness for a table, with the tables that drive it made as fresh where that is needed.
 
     `refreshes_an_hour` are those of the table itself, `cpu_seconds_an_hour` are those of the table and all that drives
     it, None where one of them was never measured alone.
@@ -106,7 +106,7 @@ class FreshnessExplained:
 
 @dataclass(frozen=True)
 class Measured:
-    """What refreshes were measured to take; names that were never measured are missing.
+    """The measured cost of refreshes; names that were never measured are missing.
 
     `seconds` is what one refresh of each table surely takes, `due_seconds` what the engine counts on so as to begin
     early enough, `cpu` the CPU-seconds that one takes on average. So many refreshes are made in `parallel`. `records`

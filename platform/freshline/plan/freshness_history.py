@@ -1,11 +1,11 @@
 """The past of a table's freshness as values: how far it lagged, and the refreshes it had.
 
-A look at the lag is a sample, and a span stands for the samples of a minute or an hour: the first, the last and the
+A check of the lag is a sample, and a span stands for the samples of a minute or an hour: the first, the last and the
 greatest lag of it. An hour also sums up its refreshes. Spans are kept for 7 days and hours for 30, so an old hour has
 lost its shape and not its extremes. Everything here comes from the arguments: no clock and no storage is read.
 
 A lag grows with the clock as long as the data stays, and a sample that lies on this line says nothing new. The time
-between two looks therefore counts as late exactly where the data stayed; where newer data came in between, one half of
+between two checks therefore counts as late exactly where the data stayed; where newer data came in between, one half of
 it counts by the lag before and the other by the lag after.
 """
 
@@ -18,11 +18,11 @@ from freshline.plan.result import RefreshResult
 
 KEPT_SPANS = timedelta(days=7)
 KEPT_HOURS = timedelta(days=30)
-# Nobody looked in a longer gap: it counts neither as in time nor as late.
+# A longer gap has no check: it counts neither as in time nor as late.
 LONGEST_GAP = timedelta(hours=1)
-# A line is written in pieces of this length, so that a page need not guess whether somebody looked.
+# A line is written in pieces of this length, so that a page need not guess whether checks were made.
 LONGEST_SPAN = timedelta(minutes=10)
-# Looks are made by a clock, and data timestamps are those of another process.
+# Checks are made by a clock, and data timestamps are those of another process.
 _SAME_DATA_SECONDS = 0.5
 # Of a reason; a mark with its indexes stays below 1 KB, also with the longest name.
 MOST_REASON_BYTES = 300
@@ -41,8 +41,8 @@ class LagSample:
 class LagSpan:
     """The lag of a table from `first_at` to `last_at`; a single sample is a span without length.
 
-    `freshness_seconds` is the promise at the end. `judged_seconds` is the time that looks stand for, and `late_seconds`
-    the part of it in which the promise was broken: both are 0 in a span that no look made.
+    `freshness_seconds` is the promise at the end. `judged_seconds` is the time that checks stand for, and
+    `late_seconds` the part of it in which the promise was broken: both are 0 in a span that no check made.
     """
 
     first_at: datetime
@@ -86,7 +86,7 @@ class LagSpan:
 
 @dataclass(frozen=True)
 class RefreshSums:
-    """What the refreshes of some time add up to.
+    """The sums of the refreshes of some time.
 
     `checks` are those of `refreshes` that found nothing new. `measured` are those whose CPU is in `cpu_seconds`: other
     work ran beside the rest.
@@ -147,7 +147,7 @@ class Summary:
 
     @property
     def share_day(self) -> float | None:
-        """The share of the last 24 hours within the promise, from 0 to 1; None where nobody looked."""
+        """The share of the last 24 hours within the promise, from 0 to 1; None where no check was made."""
         return _share(self.judged_day, self.late_day)
 
     @property
@@ -198,7 +198,7 @@ def sums_of(result: RefreshResult) -> RefreshSums:
 
 
 def sample_of(result: RefreshResult) -> LagSample | None:
-    """The lag at the end of a refresh; None where the refresh does not tell it."""
+    """The lag at the end of a refresh; None where the refresh does not report it."""
     if result.lag_seconds is None or result.freshness_seconds is None:
         return None
     return LagSample(result.at, result.lag_seconds, result.freshness_seconds)
@@ -217,13 +217,13 @@ def cut_text(text: str, most: int = MOST_REASON_BYTES) -> str:
     return (encoded[: most - len(ellipsis)]).decode("utf-8", "ignore") + "…"
 
 
-# -- looks
+# -- checks
 
 
 def judged(before: LagSample | None, sample: LagSample) -> tuple[float, float]:
-    """The seconds between two looks, and those of them in which the promise was broken.
+    """The seconds between two checks, and those of them in which the promise was broken.
 
-    Nothing counts where the clock was set back, or where nobody looked for long.
+    Nothing counts where the clock was set back, or where no check was made for long.
     """
     if before is None:
         return 0.0, 0.0
@@ -244,7 +244,7 @@ def _is_same_data(before: LagSample, sample: LagSample) -> bool:
 
 @dataclass(frozen=True)
 class Seen:
-    """What whoever looks knows of one table from one look to the next.
+    """The state of one table that is kept from one check of its lag to the next.
 
     `last` is the newest sample, and `pending` the span that is not written yet, None directly after it was. `on_line`
     says that the data has stayed since the span began.
@@ -256,13 +256,13 @@ class Seen:
 
 
 def look(before: Seen | None, sample: LagSample) -> tuple[Seen, LagSpan | None]:
-    """What is known after a look, and the span to write, if one is over.
+    """The state after a check, and the span to write, if one is over.
 
     A span ends with its minute, or after ten minutes where its samples lie on one line; also when the promise breaks or
-    holds again, when it changes, and when the clock is set back.
+    is kept again, when it changes, and when the clock is set back.
     """
     if before is None:
-        # At once: a page has the table from its first look on.
+        # At once: a page has the table from its first check on.
         return Seen(sample, None), LagSpan.of(sample)
     seconds, late = judged(before.last, sample)
     added = replace(LagSpan.of(sample), judged_seconds=seconds, late_seconds=late)

@@ -1,4 +1,4 @@
-"""`requires-history`: a full refresh goes without what an input no longer holds, and some tables must not lose it."""
+"""`requires-history`: a full refresh goes without what an input has lost, and some tables must not lose it."""
 
 from __future__ import annotations
 

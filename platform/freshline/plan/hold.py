@@ -22,7 +22,7 @@ STOPPED = "STOPPED"
 
 
 class HeldBy(StrEnum):
-    """By what a table is held."""
+    """The cause for which a table is left alone."""
 
     SUSPENDED = "SUSPENDED"
     BLOCKED = "BLOCKED"  # something that drives it is suspended

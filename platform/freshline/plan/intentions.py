@@ -1,4 +1,4 @@
-"""What was decided about tables beside their declarations, as values.
+"""Decisions about tables beside their declarations, as values.
 
 An override of the freshness and a suspension may end by themselves: `Intentions.at(now)` leaves out what has ended.
 """

@@ -2,10 +2,10 @@
 
 The data timestamp of a table is a time up to which everything that its driving roots had is in its newest
 version. It moves forward without a commit: a check that finds nothing new in a source is handed on to every table
-that holds the newest version of all that it reads. A new version of an input does not take that back: its receipt
+that has read the newest version of each of its inputs. A new version of an input does not take that back: its receipt
 says how far the version before it was. Everything here comes from the arguments; no clock and no storage is read.
 
-When the values were read one after the other, a table may stand beside an older look at what it reads. The answer
+When the values were read one after the other, a table may stand beside an older check of what it reads. The answer
 is then too early, never too late: read the checks first, then tables before what they read.
 """
 
@@ -18,13 +18,13 @@ from datetime import datetime, timedelta
 from freshline.values.names import TableName
 from freshline.values.position import Position, TablePosition
 
-# A commit may come between the moment that a status holds for and the reading of its receipt.
+# A commit may come between the moment that a status is of and the reading of its receipt.
 CLOCK_SLACK = timedelta(seconds=5)
 
 
 @dataclass(frozen=True)
 class Held:
-    """What is known of one table or source.
+    """The facts that are known of one table or source.
 
     `driving` are the inputs that count in its lag (none for a source). `newest` is its own newest version, `reached`
     the positions of the inputs in its newest receipt. `data_timestamp` is that of the last check for a source and of
@@ -59,16 +59,16 @@ def data_timestamps(held: Mapping[TableName, Held]) -> dict[TableName, datetime 
             if stamp is None:
                 return own
             handed_on.append(stamp)
-        # What the receipt says stays true, also when the time of a later check is not known any more.
+        # The statement of the receipt stays true, also when the time of a later check is not known any more.
         return max([min(handed_on), *([] if own is None else [own])])
 
     return {name: of(name) for name in held}
 
 
 def newest_stamp(stamps: Iterable[datetime], now: datetime) -> datetime | None:
-    """The newest of several data timestamps that all hold; None for none.
+    """The newest of several data timestamps that are all true; None for none.
 
-    One in the future was taken before the clock was put back. By the clock as it is now it tells less than one of the
+    One in the future was taken before the clock was put back. By the clock as it is now it says less than one of the
     past, and counts only where there is no other.
 
     >>> from datetime import UTC
@@ -81,12 +81,12 @@ def newest_stamp(stamps: Iterable[datetime], now: datetime) -> datetime | None:
 
 
 def is_future(stamp: datetime, now: datetime) -> bool:
-    """Whether the clock was put back since a time was taken: further than two looks at it may be apart."""
+    """Whether the clock was put back since a time was taken: by more than two readings of it may differ."""
     return stamp > now + CLOCK_SLACK
 
 
 def is_newest(reached: Position | None, newest: TablePosition | None) -> bool:
-    """Whether the position reached holds the same rows as the newest version.
+    """Whether the position reached has the same rows as the newest version.
 
     >>> is_newest(TablePosition("a", 4, seq=2), TablePosition("a", 9, seq=2))
     True

@@ -1,10 +1,10 @@
-"""What a table needs between refreshes, decided on values.
+"""The needs of a table between refreshes, decided on values.
 
 Files are put together when reads gain more by it than it costs; files and commits go when nobody needs them any more.
 No clock decides that something is due: a table that nobody writes to is left alone.
 
-What is needed of a table's past: the versions of its history, of savepoints, of consumers who have yet to read changes,
-and of tables that have yet to read them. A point needs one version, a reader every one from there on.
+Versions of a table's past are needed by its history, by savepoints, by consumers who have yet to read changes, and by
+tables that have yet to read them. A point needs one version, a reader every one from there on.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def is_worth_compacting(sizes: FileSizes, reads: int = READS) -> bool:
 
 @dataclass(frozen=True)
 class Needs:
-    """What is needed of a table's past: single versions, and the versions from which on everything is."""
+    """The versions of a table's past that are needed: single ones, and those from which on every one is."""
 
     points: frozenset[int] = frozenset()
     readers: frozenset[int] = frozenset()
@@ -73,7 +73,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Kept:
-    """What is kept of a table's past.
+    """The part of a table's past that is kept.
 
     Every version from `floor` on can be read, and its changes from there on; so can `points`. Files that were removed
     from the table after `removed_after` stay. Of the log, everything from `log_floor` on stays.
@@ -86,7 +86,7 @@ class Kept:
 
 
 def what_to_keep(commits: Sequence[tuple[int, datetime]], needs: Needs, history: timedelta, now: datetime) -> Kept:
-    """What of a table's past is needed. `commits` are the versions whose commits are there, oldest first, with times.
+    """The part of a table's past to keep. `commits` are the versions whose commits are there, oldest first, with times.
 
     >>> from datetime import UTC
     >>> day = lambda number: datetime(2026, 11, number, tzinfo=UTC)

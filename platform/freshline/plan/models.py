@@ -50,7 +50,7 @@ def versions_text(models: Mapping[str, str]) -> str:
 def models_after(
     spec: TableSpec, previous: Receipt | None, *, whole: bool, adds: bool
 ) -> Mapping[str, tuple[str, ...]]:
-    """What the receipt of a commit says: `whole` that all rows were computed, `adds` that any were."""
+    """The models that the receipt of a commit names: `whole` that all rows were computed, `adds` that any were."""
     found = {}
     for model in models_of(spec):
         before = () if whole or previous is None else previous.models.get(model_key(model), ())

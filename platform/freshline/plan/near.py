@@ -63,7 +63,7 @@ class NearRead:
 def near_reads(reaches: Iterable[Reach], inputs: Mapping[str, TableName]) -> tuple[NearRead, ...]:
     """The spans of a step, by the first column of the key that bounds an input; `inputs` by relation in lower case.
 
-    Several readings of an input are shown as one span that holds them.
+    Several readings of an input are shown as one span that covers them.
     """
     found: dict[str, NearRead] = {}
     for reach in reaches:

@@ -15,7 +15,7 @@ from freshline.values.names import TableName
 from freshline.values.query import SqlQuery
 from freshline.values.spec import TableSpec
 
-# What makes a day of a time, and what puts the time into a time zone before.
+# The functions that make a day of a time, and those that put the time into a time zone before.
 _DAYS = (exp.TsOrDsToDate, exp.TimeToStr, exp.DateTrunc, exp.TimestampTrunc)
 _ZONED = (exp.AtTimeZone, exp.ConvertTimezone, exp.FromTimeZone)
 _UTC = frozenset({"UTC", "ETC/UTC", "Z", "ETC/GMT", "GMT"})

@@ -2,8 +2,8 @@
 
 Lag is a saw: just after a commit it is the age of the data that was brought in, then it grows until the next commit.
 `typical` is its average over time, `greatest` the height of its teeth. Where enough refreshes were made since the
-table's freshness was last changed, they tell both; else they follow from what refreshes take. Everything here comes
-from the arguments.
+table's freshness was last changed, both are measured from them; else they follow from the time that refreshes take.
+Everything here comes from the arguments.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from freshline.values.spec import Mode
 
 LEAST_TEETH = 3
 MOST_TEETH = 40
-# Ages are looked at about so often; what is due waits for the next look, half of it on average.
+# Ages are checked about so often; a table that is due waits for the next check, half of the time on average.
 LOOK_SECONDS = 1.0
 
 
@@ -44,7 +44,7 @@ def predict_lag(
     due_seconds: Mapping[TableName, float],
     parallel: int,
 ) -> PredictedLag:
-    """What follows from what refreshes take.
+    """The lag that follows from the time that refreshes take.
 
     `path` is the critical path of the table at its end. `seconds` is what one refresh of each table takes,
     `due_seconds` what the engine counts on, by which it begins early enough. So many refreshes are made in `parallel`.
@@ -96,10 +96,10 @@ def _workers(
 
 
 def measure_lag(records: Sequence[RefreshResult], checks: Sequence[RefreshResult], mode: str) -> PredictedLag | None:
-    """What the table's own refreshes tell, None where they are too few since it was kept in another way.
+    """The lag that the table's own refreshes show, None where they are too few since it was kept in another way.
 
     `records` are the table's, `checks` those of the root of its critical path, both the oldest first. Between two
-    refreshes in which a look at the root found nothing new, lag did not grow all the time: they do not count.
+    refreshes in which a check of the root found nothing new, lag did not grow all the time: they do not count.
     """
     quiet = [one.at for one in checks if one.state == State.SUCCEEDED and one.strategy == Strategy.NOOP]
     teeth: list[tuple[float, float]] = []
@@ -125,7 +125,7 @@ def measure_lag(records: Sequence[RefreshResult], checks: Sequence[RefreshResult
     heights = sorted(height for _, height in teeth)
     # The newer half: an engine that was started, or given another freshness, gets faster while its code is compiled.
     teeth = teeth[-max(LEAST_TEETH, -(-len(teeth) // 2)) :]
-    # Over time, not over refreshes: a long cycle is long to look at.
+    # Over time, not over refreshes: a long cycle counts for longer.
     passed = sum(height - foot for foot, height in teeth)
     area = sum((height + foot) / 2 * (height - foot) for foot, height in teeth)
     greatest = heights[-(-95 * len(heights) // 100) - 1]

@@ -1,4 +1,4 @@
-"""What a refresh will cost, from what earlier ones took.
+"""The expected cost of a refresh, from that of earlier ones.
 
 The price of a strategy is a measured cost, scaled by how many changed rows there are now: ten times the rows take about
 twice as much, as the benchmarks over TPC-H show. Refreshes of a similar size speak first, and of these the cheapest:
@@ -66,7 +66,7 @@ class Price:
 
     @property
     def full_seconds(self) -> float:
-        """What a full refresh takes by what was measured."""
+        """The seconds of a full refresh, as they were measured."""
         return self.full if self.full_measured is None else self.full_measured
 
     @property
@@ -94,7 +94,7 @@ class Price:
 
 
 def counts(changed: int, rows: int) -> bool:
-    """Whether prices are looked at: `changed` rows of `rows` in the inputs and the table together."""
+    """Whether prices are compared: `changed` rows of `rows` in the inputs and the table together."""
     return changed >= FEW_CHANGED or rows >= FEW_ROWS
 
 
@@ -138,7 +138,7 @@ class _Cost:
 
 
 def _hope(cost: float) -> float:
-    """What an incremental refresh may take that took this once, maybe as the first of its kind in its JVM.
+    """The time that an incremental refresh may take that took `cost` once, maybe as the first of its kind in its JVM.
 
     >>> _hope(6.2), _hope(20.0), round(_hope(1.0), 2)
     (2.2, 12.0, 0.25)
@@ -148,7 +148,7 @@ def _hope(cost: float) -> float:
 
 @dataclass(frozen=True)
 class _FullCost:
-    """What full refreshes took, of how many (at most SPEAKING), and how many others there were since."""
+    """The cost of full refreshes, of how many (at most SPEAKING), and how many others there were since."""
 
     least: _Cost
     measured: int

@@ -1,4 +1,4 @@
-"""What a class of `freshline.process` needs of its input: the columns of its key and order, a watermark for timers."""
+"""The needs of a class of `freshline.process`: columns of key and order in its input, a watermark for timers."""
 
 from __future__ import annotations
 

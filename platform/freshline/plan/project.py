@@ -17,7 +17,7 @@ from freshline.values.rules import Problems
 from freshline.values.settings import Settings, as_private
 from freshline.values.spec import DeltaJoin, TableSpec
 
-# Beside the folders that parse, those whose code looks into queries.
+# The folders whose code reads queries, beside those that parse.
 JUDGING = (*PARSING, "plan", "query", "strategies")
 
 
@@ -62,7 +62,7 @@ def _check_extensions(graph: Graph, problems: Problems) -> None:
 
 
 def _check_queries(graph: Graph, problems: Problems) -> None:
-    """Look into the queries of those tables that promise something of them, which loads sqlglot."""
+    """Check the queries of those tables that promise something of them, which loads sqlglot."""
     _check_forced([spec for spec in graph.tables if spec.delta_join is DeltaJoin.FORCE], graph, problems)
     for spec in graph.tables:
         if spec.lookup_attempts:
@@ -80,7 +80,9 @@ def _check_queries(graph: Graph, problems: Problems) -> None:
 
 
 def _key_of_queries(graph: Graph, cache: DeclarationCache[bool]) -> str | None:
-    """What `_check_queries` follows from; None where it has nothing to do, or asks a strategy of another package."""
+    """The key of all that decides `_check_queries`; None where it has nothing to do, or asks a strategy of another
+    package.
+    """
     asked = [spec for spec in graph.tables if _promises_of_query(spec)]
     if not asked or any(spec.strategies for spec in asked):
         return None
@@ -89,13 +91,13 @@ def _key_of_queries(graph: Graph, cache: DeclarationCache[bool]) -> str | None:
 
 
 def _promises_of_query(spec: TableSpec) -> bool:
-    """Whether `_check_queries` looks into the query of a table."""
+    """Whether `_check_queries` reads the query of a table."""
     has_class = isinstance(spec.query, PythonQuery) and spec.query.process is not None
     return spec.delta_join is DeltaJoin.FORCE or bool(spec.lookup_attempts) or spec.final is not None or has_class
 
 
 def _check_ignored(spec: TableSpec, merge: Merge, problems: Problems) -> None:
-    """Rows that the input no longer has cannot be asked: what is stored must tell all that a new row is compared by."""
+    """Require that what is stored has all that a new row is compared by: rows that the input lost cannot be read."""
     with problems.of_extensions(spec.written_at):
         for needed in merge.why_not_ignore(spec):
             problems.add("OPTION_NEEDS", f"'upstream-deletes' = 'ignore' needs {needed}", spec.written_at)

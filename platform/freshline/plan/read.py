@@ -32,7 +32,7 @@ class ReadMode(StrEnum):
 
 @dataclass(frozen=True)
 class Read:
-    """What to read: the rows of version `rows`, and the changes after version `after` up to `to`; each may be None.
+    """The versions to read: the rows of `rows`, and the changes after version `after` up to `to`; each may be None.
 
     `then` is the version after which a reader that goes on begins, None for a read that has an end.
     """
@@ -45,7 +45,7 @@ class Read:
 
 @dataclass(frozen=True)
 class History:
-    """What a table's log has: its commits, oldest first, with the times at which they were made.
+    """The content of a table's log: its commits, oldest first, with the times at which they were made.
 
     `first` is the oldest version whose rows can be read: there is a checkpoint, or every commit from version 0 on.
     """
@@ -71,7 +71,7 @@ class History:
         return found[-1]
 
     def require_rows(self, version: int) -> int:
-        """The version, whose rows the log still tells. Raises ReadError."""
+        """The version, whose rows the log still has. Raises ReadError."""
         self._require_known(version)
         if version < self.first:
             raise ReadError(
@@ -111,7 +111,7 @@ def plan_read(
     to: int | None = None,
     moment: datetime | None = None,
 ) -> Read:
-    """What a mode means for a table as its log is now. Raises ReadError.
+    """The versions that a mode reads of a table as its log is now. Raises ReadError.
 
     `version` and `moment` say where `as-of`, `from-version`, `from-version-full`, `from-timestamp` and
     `incremental-between` begin; `to` is where the last one ends (default: the newest version).
@@ -169,7 +169,7 @@ def _given(version: int | None, mode: ReadMode, history: History) -> int:
 class Consumer:
     """Somebody who reads the changes of a table, and has read them up to `version`.
 
-    What comes after it is kept until `expires_at`, which moves on by `expiry_seconds` whenever the consumer does. With
+    Changes after it are kept until `expires_at`, which moves on by `expiry_seconds` whenever the consumer does. With
     `rows_first` it has yet to read the rows of `version`. `commit` is the digest of that version's commit, None where
     it is not known.
     """

@@ -1,6 +1,6 @@
-"""What a lost control store is filled with again, from what the refresh log and the tables' own commits tell.
+"""The records that a lost control store is filled with again, from the refresh log and the tables' own commits.
 
-The log tells more of each refresh; commits tell of those that the engine had not yet appended to it. Everything here
+The log has more of each refresh; commits have those that the engine had not yet appended to it. Everything here
 comes from the arguments.
 """
 
@@ -16,7 +16,7 @@ Sort = tuple[bool, bool, bool]
 
 
 def sort_of(record: RefreshResult) -> Sort:
-    """What is counted apart when old records are forgotten: decisions, what committed, full refreshes."""
+    """The sort of a record, within which old ones are forgotten: a decision, a commit, a full refresh."""
     return record.state in DECISIONS, record.committed, record.strategy == Strategy.FULL
 
 
@@ -25,7 +25,7 @@ def rebuilt_records(
 ) -> list[RefreshResult]:
     """The records in the order in which they happened, of each table the newest `kept` of each sort.
 
-    A refresh that both tell of is there once, as the log tells it, with the fingerprint of its receipt. What committed
+    A refresh that is in both is there once, as the log has it, with the fingerprint of its receipt. One that committed
     nothing has the fingerprint of the table's newest receipt: the log has none.
     """
     receipts = {(record.table, record.version): record for record in committed}
@@ -62,7 +62,7 @@ def _newest_of_each(records: list[RefreshResult], kept: int) -> list[RefreshResu
 def newest_decisions(records: Iterable[RefreshResult]) -> list[RefreshResult]:
     """Of each table the newest change of its freshness, and its suspension unless it was resumed later.
 
-    They are sentences for a person to read: whether one is still meant, no record tells.
+    They are sentences for a person to read: no record says whether one is still meant.
     """
     altered: dict[TableName, RefreshResult] = {}
     suspended: dict[TableName, RefreshResult] = {}

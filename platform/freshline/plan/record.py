@@ -22,10 +22,10 @@ MOST_EARLIER = 64
 
 @dataclass(frozen=True)
 class Check:
-    """A look at the inputs of a table, or at a source, that needed no commit.
+    """A check of the inputs of a table, or of a source, that needed no commit.
 
-    Everything that was there up to `data_timestamp` is at `position` (JSON text of whoever checked). For what freshline
-    writes, it names the receipt of then as `receipt`, and holds for no other.
+    Everything that was there up to `data_timestamp` is at `position` (JSON text of whoever checked). For a table that
+    freshline writes, it names the receipt of then as `receipt`, and is true of no other.
     """
 
     data_timestamp: datetime
@@ -34,7 +34,7 @@ class Check:
 
     @property
     def known(self) -> Mapping[str, Any]:
-        """What the position says."""
+        """The content of the position."""
         found: Mapping[str, Any] = json.loads(self.position or "{}")
         return found
 
@@ -56,7 +56,7 @@ def complete_until(receipt: Receipt | None, check: Check | None, now: datetime) 
     """The time up to which the newest version of a table or log has everything that its roots had.
 
     Its newest receipt says it, and a check of that receipt: later versions have at least what was there, so the newer
-    of the two times holds. None where neither says it.
+    of the two times applies. None where neither says it.
     """
     stamps = [] if receipt is None or receipt.data_timestamp is None else [receipt.data_timestamp]
     # Any other check is of rows that were there before, or that the log has lost.

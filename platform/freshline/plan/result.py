@@ -64,12 +64,12 @@ class Kind(StrEnum):
 class RefreshResult:
     """One refresh of one table or log table that ended, or one decision about it.
 
-    `version` is the Delta version that holds the rows (the newest one where nothing was written), None before the first
+    `version` is the Delta version that has the rows (the newest one where nothing was written), None before the first
     commit; `committed` says whether this refresh wrote it. `rows_in` counts the changed rows that were read, `rows_out`
     the rows written, `rejected` those that went to quarantine. `late_rows` are those behind the watermark of a log
     table and `ahead_rows` those too far ahead of it; both are in the log, and None without a watermark, as is
     `late_by_seconds`, the most that one of them is late by. `retained_bytes` is what the system outside kept for a
-    source when it was looked at, None where it keeps nothing. `violations` are counted by constraint. `partitions` are
+    source when it was checked, None where it keeps nothing. `violations` are counted by constraint. `partitions` are
     the keys of the time partitions that were written. `problems` did not stop the refresh and need a person.
     `cache_hits` counts the inputs that were still cached from an earlier refresh.
 

@@ -1,4 +1,4 @@
-"""What the option `lookup.retry-on-miss.attempts` asks of a query."""
+"""The demands of the option `lookup.retry-on-miss.attempts` on a query."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from freshline.values.spec import TableSpec
 
 
 def check_retried(spec: TableSpec, graph: Graph, problems: Problems) -> None:
-    """A row that is looked up again is added later, which is right where each row comes from one row alone."""
+    """Require that each row comes from one row alone: a row whose lookup is retried is added later."""
     assert isinstance(spec.query, SqlQuery)
     branches = find_branches(read_query(spec.query))
     if isinstance(branches, Reason):

@@ -4,8 +4,8 @@ A savepoint names one version of every table that it covers, with the receipt th
 no copy of rows: the versions are kept for as long as the savepoint is. Tables were read before what they read, so no
 receipt names a version that the savepoint does not have: it is one cut through the histories of all tables.
 
-To bring a table back is a new commit, with a new number, above everything that was committed since. What reads the
-table knew the number of then, so the receipts that come back are told the new numbers of the same rows.
+A table is brought back by a new commit, with a new number, above everything that was committed since. Readers of the
+table knew the number of then, so the receipts that come back get the new numbers of the same rows.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from freshline.values.reason import Reason
 from freshline.values.receipt import Receipt
 
 FORMAT = 1
-# What stands beside a table and is saved with it, by what is added to the table's name.
+# The tables that stand beside a table and are saved with it, by the endings of their names.
 SIDES = ("quarantine", "file", "parked")
 
 
-# Who reads a table at a savepoint is told this.
+# The error of a read of a table at a savepoint.
 LOST = (
     "the log of the table had lost the commit of savepoint {name}, and another one has its number now. "
     "Read another version."
@@ -154,7 +154,7 @@ class Restoration:
     started_at: datetime
 
     def attempt(self, place: str) -> str:
-        """What marks the commit of one Delta table: a table of the savepoint, or `table__side`."""
+        """The mark of the commit of one Delta table: a table of the savepoint, or `table__side`."""
         return f"{self.id}/{place}"
 
     def as_json(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class Restoration:
 
 @dataclass(frozen=True)
 class Moved:
-    """A table that was brought back: what the savepoint has of it, and the commit and number that hold the same now.
+    """A table that was brought back: its saved version, and the commit and number that have the same rows now.
 
     `epoch` is the writer's of that number.
     """
@@ -218,8 +218,8 @@ def restored_receipt(
 ) -> Receipt:
     """The receipt with which a table is brought back: it says the same of the rows, in today's numbers.
 
-    `moved` are the inputs that were brought back before it. `lookups` are dimensions: rows met their versions of then.
-    `pending_lookups` is the version that holds the parked rows again.
+    `moved` are the inputs that were brought back before it. `lookups` are dimensions: rows were joined with their
+    versions of then. `pending_lookups` is the version that has the parked rows again.
     """
     met = frozenset(lookups)
     spans = tuple(
@@ -243,7 +243,7 @@ def restored_receipt(
         attempt=attempt,
         maintenance=False,
         planned=None,
-        # What came before in the log is no earlier state of these rows.
+        # An earlier commit of the log is no earlier state of these rows.
         data_timestamp_before=None,
         pending_lookups=receipt.pending_lookups if pending_lookups is None else pending_lookups,
         restored=receipt.seq,

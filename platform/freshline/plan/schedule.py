@@ -52,7 +52,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What is wished for, and what was begun and has not ended.
+    """The refreshes that are wished for, and those that were begun and have not ended.
 
     `missed` has, for each table that was refreshed because it was due, what drives it and was not refreshed with it.
     """
@@ -99,7 +99,7 @@ class Schedule:
         for name in names:
             if name not in left_alone:
                 self._add_wave(wishes, name, now, left_alone)
-                # What is under way may have begun before that commit.
+                # A refresh that is under way may have begun before that commit.
                 wish = wishes.get(name) or self._wave_of(wishes, name, now)
                 wishes[name] = replace(wish, why=WOKEN)
         return replace(self, wishes=wishes)
@@ -187,9 +187,9 @@ class Schedule:
         resting: Collection[TableName],
         has_version: Callable[[TableName], bool],
     ) -> tuple[TableName, ...]:
-        """What may begin, first things first.
+        """The tables that may begin, the first ones first.
 
-        Continuous tables come before the others. Among them a reader comes before the next look at its source, so that
+        Continuous tables come before the others. Among them a reader comes before the next check of its source, so that
         each commit is taken in before there is another one. The others come by the moment up to which their freshness
         lets them wait, so nothing is passed over for longer than its own freshness.
         """
@@ -210,7 +210,7 @@ class Schedule:
         return True, False, wish.since + self.graph.freshness(name).seconds
 
     def choose(self, ready: Iterable[TableName], busy: Collection[TableName], parallel: int) -> tuple[TableName, ...]:
-        """What of that is handed over now: refreshes that may take long leave a place to those that must not wait."""
+        """Those that are handed over now: refreshes that may take long leave a place to those that must not wait."""
         room = max(1, parallel - 1) - sum(self._may_take_long(name) for name in busy)
         chosen = []
         for name in ready:

@@ -30,7 +30,7 @@ _GROUP = re.compile(r"""['"{ ]group['"]?\s*[=:]\s*['"]?([A-Za-z0-9_/]+)""")
 
 @dataclass(frozen=True)
 class Place:
-    """What is left out: a file, or the `entry` of one table in a file of several."""
+    """The place of a declaration that is left out: a file, or the `entry` of one table in a file of several."""
 
     file: Path
     entry: TableName | None = None
@@ -41,7 +41,7 @@ class Mistaken:
     """A declaration that is left out. `name` is that of its file, None for a file that no table can be named like.
 
     `errors` are its mistakes. Where it has none of its own it reads tables that are left out, and these are `reads`.
-    `group` is the option of that name, as far as the text tells it.
+    `group` is the option of that name, as far as the text has it.
     """
 
     name: TableName | None
@@ -69,7 +69,7 @@ class Standing:
 
     @property
     def left_out(self) -> tuple[TableName, ...]:
-        """The tables that are left out, as far as their files tell their names."""
+        """The tables that are left out, as far as their files name them."""
         return tuple(each.name for each in self.mistaken if each.name is not None)
 
     @property
@@ -84,7 +84,7 @@ class Standing:
             if own:
                 raise DeclarationErrors(own)
             if name not in self.graph:
-                # What a file declares that cannot be read is not known where it has several tables.
+                # A file of several tables that cannot be read does not say which ones it declares.
                 unnamed = [error for each in self.mistaken if each.name is None for error in each.why]
                 if unnamed:
                     raise DeclarationErrors(unnamed)
@@ -112,7 +112,7 @@ def open_graph(
 
 
 def judge_change(settings: Settings, file: Path, text: str | None) -> Graph:
-    """What stands with that text in place of the file's, None for no file.
+    """The graph of what stands with that text in place of the file's, None for no file.
 
     Raises DeclarationErrors with what the change makes wrong. Mistakes that other files have without it are none of it.
     """
@@ -138,7 +138,7 @@ def _errors_before(settings: Settings) -> Sequence[DeclarationError]:
 
 
 def open_standing(settings: Settings, *, instead: Mapping[Path, str | None] | None = None) -> Standing:
-    """What stands of a project. Raises DeclarationErrors for mistakes that are in no declaration of its folder.
+    """The declarations of a project that stand. Raises DeclarationErrors for mistakes in none of its folder's ones.
 
     `instead` has texts that count in place of what is on disk, as for `open_project`.
     """

@@ -31,7 +31,7 @@ from freshline.values.spec import TableSpec
 
 
 class Step(ABC):
-    """What a refresh does; subclasses are frozen dataclasses.
+    """One way to make a table fresh; subclasses are frozen dataclasses.
 
     `computed_by` names the function that computes what is written, as `module:function`; it takes the attempt and the
     step, and returns the work (`freshline.attempt.attempt`). `reads_changes` says that it reads the changes of inputs,
@@ -54,7 +54,7 @@ class Step(ABC):
     @property
     @abstractmethod
     def activity(self) -> str:
-        """What the refresh is doing, for people who watch it."""
+        """The activity of the refresh, for people who watch it."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ class AddTriggered(Step):
 
 @dataclass(frozen=True)
 class AdoptDefinition(Step):
-    """Let a changed declaration hold from here on: from `now`, or for the partitions from a date on."""
+    """Let a changed declaration apply from here on: from `now`, or for the partitions from a date on."""
 
     start: str
     reason: Reason
@@ -177,8 +177,8 @@ class Situation:
     """All that a choice depends on.
 
     `changes` are those of every input, dimensions of lookup joins included. `columns` are those of every input, where
-    they are known. `lookups_due` says that rows which missed their dimension are to be looked up again. `types` are
-    those of the columns of inputs, in lower case, where they are known. `redefined` is what changed in the declaration,
+    they are known. `lookups_due` says that lookups which found no row of a dimension are due again. `types` are those
+    of the columns of inputs, in lower case, where they are known. `redefined` is what changed in the declaration,
     where that can be taken up. `gaps` are the stretches of time that the table should have by now and does not.
     `closing` are the windows that are closed and not written, the watermarks between which timers run, and for WHEN
     those between which its condition was not evaluated; None for any other table. `clock` are the instant of the stored
@@ -235,7 +235,7 @@ class Situation:
     def other_dimension(self) -> Reason | None:
         """Why new rows of a function in Python would not be of one table with the stored ones; None where they are.
 
-        All rows meet one version of a dimension. A check may have seen a newer one since, so the receipt counts.
+        All rows have one version of a dimension. A check may have seen a newer one since, so the receipt counts.
         """
         for name in self.spec.lookups:
             changes, met = self.changes[name], None if self.receipt is None else self.receipt.table_position(name)

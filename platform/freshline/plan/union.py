@@ -26,7 +26,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class UnionToken:
-    """What a union read has read.
+    """The position of a union read.
 
     `version` is the stored version of `table`, and `log` that of the log table behind it (the same for a log table), of
     which the table has folded all batches up to number `folded`. `start` and `end` are positions in the log's source:
