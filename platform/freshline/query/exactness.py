@@ -1,9 +1,9 @@
-"""Which values of a query are the same whenever it is computed, and so can tell rows of a table.
+"""The values of a query that are the same whenever it is computed, and so can identify rows of a table.
 
 A sum of DOUBLE follows the order in which its rows are added up: computed again from the same rows it may differ in its
 last digits. The same is true of whatever is made of such a sum, of a condition on it, and of rows that are there only
-because such a condition held. Values of inputs are exact, because they are read as they are stored; so are expressions
-over exact values, and sums of whole numbers and decimals.
+because such a condition was true. Values of inputs are exact, because they are read as they are stored; so are
+expressions over exact values, and sums of whole numbers and decimals.
 
 Keys of changed rows are computed at another time than the rows that are stored. So they are made of exact values
 alone, and of more rows rather than fewer: a condition that is not exact is left out of what they are read from.
@@ -42,18 +42,18 @@ from freshline.values.query import PREDICT_FUNCTION
 from freshline.values.reason import Reason
 
 CODE = "INEXACT_KEY"
-# Clauses whose conditions must all hold, in the order in which they are computed.
+# Clauses whose conditions must all be true, in the order in which they are computed.
 CLAUSES = ("where", "having", "qualify")
 
 
 class Kind(StrEnum):
-    """As much of a type as tells whether sums and averages of it follow the order of their rows."""
+    """As much of a type as decides whether sums and averages of it follow the order of their rows."""
 
     WHOLE = "whole"  # or exact, and nothing more is known of it
     DECIMAL = "decimal"
     TEXT = "text"
     OTHER = "other"  # dates, booleans, intervals, and arrays of such
-    UNSURE = "unsure"  # FLOAT, DOUBLE, what may hold them, and what is not known
+    UNSURE = "unsure"  # FLOAT, DOUBLE, what may contain them, and what is not known
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class Exactness:
     def _enter(self, select: exp.Select) -> bool:
         """Note what is known of the sources of a SELECT; whether their rows, joined, are the same each time.
 
-        What an outer join gives a row that may have a partner at one time and none at another is not exact.
+        Values that an outer join gives a row that may have a partner at one time and none at another are not exact.
         """
         start, *_ = sources_of(select)
         seen = [start.alias_or_name]
@@ -341,7 +341,7 @@ class Exactness:
     def _join_by_exact(self, join: exp.Join, first: str) -> bool:
         """Whether all conditions of a join are exact; the others are taken from it.
 
-        So are those that ask queries, which tell of a row whether it has partners as a value that is not exact does.
+        So are those that ask queries, which decide whether a row has partners as a value that is not exact does.
         """
         parts = conjuncts(join.args.get("on"))
         asked = [part for part in parts if own_queries(part)]

@@ -1,8 +1,8 @@
 """Which queries EMIT FINAL is for: those of which each window, or each row, can be written alone.
 
 A query over the windows of a function gives the same rows for some windows whether it reads these or all of them, where
-every operator keeps windows apart: it groups by a bound, or partitions by one. Then the rows of the windows that were
-closed since the last refresh are added, and nothing that was written is looked at again. The rows of a query without
+every operator keeps windows separate: it groups by a bound, or partitions by one. Then the rows of the windows that
+were closed since the last refresh are added, and nothing that was written is read again. The rows of a query without
 windows are rows of its inputs, or they are final by their time (`freshline.sql.final_rows`).
 """
 
@@ -28,7 +28,7 @@ from freshline.values.query import SqlQuery
 from freshline.values.rules import declaration_error
 from freshline.values.spec import TableSpec
 
-# Where all windows of one start have one end, the start tells a window too.
+# Where all windows of one start have one end, the start identifies a window too.
 _BY_START = ("TUMBLE", "HOP")
 _END, _TIME, _START = "window_end", "window_time", "window_start"
 # The parts of a SELECT that take rows of several windows together, or rows that are not known to stay.
@@ -54,7 +54,7 @@ HIDDEN = "_freshline_"
 
 @dataclass(frozen=True)
 class FinalQuery:
-    """What a query of FINAL rows is.
+    """The times and columns of a query of FINAL rows.
 
     `times` are the columns of its result, in lower case, up to whose value all rows are there once the watermark is
     behind them; none where it has no windows. `read` are the columns of inputs by which their rows are put into
@@ -85,7 +85,7 @@ def why_unrepeatable(query: SqlQuery, path: str) -> DeclarationError | None:
 
 
 def read_final(query: SqlQuery, path: str) -> FinalQuery:
-    """What a query of FINAL rows is. Raises DeclarationError FINAL_INPUT with the part that stands in the way."""
+    """The facts of a query of FINAL rows. Raises DeclarationError FINAL_INPUT with the part that stands in the way."""
     return _Checker(query, path).read()
 
 
@@ -146,7 +146,7 @@ class _Checker:
             raise self._refuse("a subquery in an expression", select)
 
     def _bounds_of(self, node: exp.Expr) -> Mapping[str, str]:
-        """The columns of a query, in lower case, that tell when its rows are final, each with the bound that it is."""
+        """The columns of a query, in lower case, that say when its rows are final, each with the bound that it is."""
         while isinstance(node, exp.Subquery) and not _is_windowed(node):
             self._require_no(node, _ACROSS)
             node = node.this
@@ -250,7 +250,7 @@ class _Checker:
             self.times.append((names[table.parts[0].meta["start"]], read, self._at(table)))
 
     def _item_of(self, select: exp.Select, column: str, table: exp.Table) -> exp.Expr | None:
-        """The item that is the time; None where `*` has it. In UNION ALL it is told by its place, not by its name."""
+        """The item that is the time; None where `*` has it. In UNION ALL its place identifies it, not its name."""
         first = _first_select(select)
         named = next((each for each in select.expressions if each.alias_or_name.lower() == column), None)
         if first is select:

@@ -1,7 +1,7 @@
 """Queries that end with `ORDER BY .. LIMIT n`: which rows are the first, as a function of all rows.
 
 SQL leaves open which of several rows comes first that are equal in what ORDER BY names. A table that is computed again
-would then hold another row now and then, though nothing changed. So all columns follow the ones that are named, and the
+would then have another row now and then, though nothing changed. So all columns follow the ones that are named, and the
 rows are in one order (`FirstRows.ordered`): each answer that this gives is one of those that SQL allows.
 
 Then the first rows of tomorrow follow from those of today. Let T be the stored rows, and K the keys that changes may
@@ -79,7 +79,7 @@ def first_rows(text: str) -> FirstRows | None:
     try:
         tokens = Text(text, "").tokens()
     except DeclarationError:
-        return None  # what the declaration's own reading refuses is not looked into
+        return None  # a text that the declaration's own reading refuses
     outer = _outer(tokens)
     if len(outer) < 5 or outer[-2].word != "LIMIT" or not _is_count(outer[-1]):
         return None

@@ -34,9 +34,9 @@ UNORDERED = frozenset(
 )
 # Their value for an array is the same in whichever order its elements are.
 ORDER_FREE = (exp.ArraySort, exp.ArraySize, exp.ArrayMax, exp.ArrayMin)
-# Those of them that follow from rows beside a row, or from more than its time, are not told by the row alone.
+# Those of them that need rows beside a row, or more than its time, do not follow from the row alone.
 TIME_WINDOWS = frozenset({"window", "session_window", "window_time"})
-# The fields of what these functions give. Windows of one call of `window` have one length, so either tells the window.
+# The fields of what these functions give. Windows of one call of `window` have one length, so either names the window.
 WINDOW_BOUNDS = frozenset({"start", "end"})
 
 # Some classes have names of their own, which Spark does not know.

@@ -1,6 +1,6 @@
 """Parts of a parsed query in a form that the rules know: constant rows, renamed columns, subqueries in ON.
 
-What is written here is compared with the declared query by Spark before it decides anything (`freshline.refresh.keys`).
+Spark compares the result with the declared query before it decides anything (`freshline.refresh.keys`).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _common_tables(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _move_subqueries_out_of_on(select: exp.Select) -> None:
-    """A condition of inner joins alone holds for the same rows in WHERE, where the rules know a subquery."""
+    """Move subqueries to WHERE: there a condition of inner joins keeps the same rows, and the rules know a subquery."""
     joins = select.args.get("joins") or []
     if any(_kind(join) != "INNER" for join in joins):
         return

@@ -24,7 +24,7 @@ from freshline.values.reason import Reason
 # Trees are large, and a refresh asks for that of one query several times within moments.
 KEPT_TREES = 128
 KEPT_EXPANDED = 8
-# Each name that is read twice doubles what it stands for: beyond this a query is not looked into.
+# Each name that is read twice doubles what it stands for: beyond this a query is not analysed.
 MOST_NODES = 50_000
 
 

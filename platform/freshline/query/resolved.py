@@ -5,7 +5,7 @@ are moved into subqueries by the rules, where an alias that is used twice would 
 
 Queries inside the query become relations of their own (stages): common table expressions, derived tables and the sides
 of set operations are lifted out. The rest of each query reads relations only: inputs and stages that came before it.
-Queries inside expressions stay where they are, because they may look at the row that they are computed for.
+Queries inside expressions stay where they are, because they may read the row that they are computed for.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ class ResolvedQuery:
 
 
 def find_lineage(spec: TableSpec, columns: Mapping[TableName, tuple[str, ...]]) -> ColumnLineage:
-    """The columns of inputs behind each column of a table, for people to look at; empty where they cannot be told.
+    """The columns of inputs behind each column of a table, for people to read; empty where they are not known.
 
-    `columns` are those of the inputs. A table in Python tells nothing.
+    `columns` are those of the inputs. A table in Python has no such columns.
     """
     query = spec.query
     if not isinstance(query, SqlQuery) or spec.columns is None or len(spec.columns) > MOST_COLUMNS:
@@ -172,7 +172,7 @@ def _write_out_rows(tree: exp.Query, schema: dict[str, object]) -> None:
 
     MATCH_RECOGNIZE is written out before the columns of its input are known; see `freshline.sql.match_recognize`.
     """
-    # What stands in the FROM of another query is written out before it.
+    # A query in the FROM of another one is written out before it.
     for select in reversed(list(tree.find_all(exp.Select))):
         for struct in [node for node in own_nodes(select) if isinstance(node, exp.Struct)]:
             if len(struct.expressions) == 1 and (star := _star_of(struct.expressions[0])) is not None:
@@ -281,7 +281,7 @@ def _write_out_time_windows(tree: exp.Query) -> None:
 
 
 def _bound_of(call: exp.Expr, column: exp.Column) -> exp.Expr | None:
-    """What `window`, `window.start` and `window.end` stand for beside a call of that; None for other columns."""
+    """The value of `window`, `window.start` or `window.end` beside a call of that; None for other columns."""
     names = [part.name.lower() for part in column.parts]
     called = name_of(call)
     if names == [called]:
@@ -334,14 +334,14 @@ class LiftedQuery:
 
 
 def lift(tree: exp.Query) -> LiftedQuery:
-    """Take a qualified query apart; raises NotDerivedError for a query that cannot be."""
+    """Split a qualified query into stages; raises NotDerivedError for a query that cannot be split."""
     work = _Lift()
     top = work.query(tree.copy(), {})
     return LiftedQuery(tuple(work.stages), Lifted("", top, columns_of(top)))
 
 
 def columns_of(query: exp.Query) -> tuple[str, ...]:
-    """The names that a query yields, in lower case; refused where they do not tell its columns apart."""
+    """The names that a query yields, in lower case; refused where they do not distinguish its columns."""
     names = tuple(name.lower() for name in query.named_selects)
     width = len(query.selects)
     if len(set(names)) < len(names) or len(names) != width or not all(names):
@@ -403,7 +403,7 @@ class _Lift:
 
     def _source(self, source: exp.Expr, common: Mapping[str, Lifted]) -> None:
         if is_lateral(source):
-            # It looks at the row beside it, as a query inside an expression does.
+            # It reads the row beside it, as a query inside an expression does.
             self._expression(source.this, common)
             return
         if isinstance(source, exp.Values):
@@ -438,7 +438,7 @@ class _Lift:
         raise unsupported(fragment(source))
 
     def _require_free(self, query: exp.Query) -> None:
-        """A derived table that looks at rows beside it cannot stand by itself."""
+        """Refuse a derived table that reads rows beside it, for it cannot stand by itself."""
         inside = aliases_in(query)
         for column in query.find_all(exp.Column):
             if column.table and column.table not in inside:

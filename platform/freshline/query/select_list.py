@@ -1,4 +1,4 @@
-"""The outermost select list: which of its columns make rows unique, and what the stored row tells of its order."""
+"""The outermost select list: the columns that make rows unique, and the order that the stored row shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at and copying syntax trees of Spark SQL, and the views that they are copied to read.
+"""Reading and copying syntax trees of Spark SQL, and the views that they are copied to read.
 
 Every input, and every query inside the query (a stage), is a relation that can be read in four ways: as it is at the
 new positions, as it was at the old ones, and as the rows that were added or taken away between them. The SQL of the
@@ -38,7 +38,7 @@ class Reading(StrEnum):
 
 
 def view_of(reading: Reading, relation: str) -> str:
-    """The name of the view that holds a relation in one reading.
+    """The name of the view that has a relation in one reading.
 
     >>> view_of(Reading.OLD, "orders")
     'freshline_old_orders'
@@ -63,7 +63,7 @@ def relations_read(query: str, reading: Reading) -> frozenset[str]:
 
 
 class NotDerivedError(Exception):
-    """The changes of a query cannot be told from its structure."""
+    """The changes of a query do not follow from its structure."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(str(reason))
@@ -71,7 +71,7 @@ class NotDerivedError(Exception):
 
 
 DIALECT = "spark"
-# What stands in a query for a table function, and the name by which a person knows it.
+# The text in a query for a table function, and the name by which a person knows it.
 _WRITTEN_OUT = (
     (re.compile(r"COLLECT_LIST\(STRUCT\(.* AS o0\b|\bfreshline_(m|match|r|partition|array)\b"), "MATCH_RECOGNIZE"),
     (re.compile(r"^COUNT\(\*\) OVER \(.* RANGE BETWEEN \d+ PRECEDING AND 1 PRECEDING\)$"), "SESSION"),
@@ -103,10 +103,10 @@ def _alias(writer: SparkGenerator, node: exp.Alias) -> str:
     return writer.alias_sql(node)
 
 
-# Parentheses with this argument hold what the select list has under a name, in lower case.
+# Parentheses with this argument contain what the select list has under a name, in lower case.
 SHOWN_AS = "freshline_shown_as"
 _SHOWN = "_freshline_shown"
-# What follows the rows that QUALIFY leaves.
+# The clauses that follow the rows that QUALIFY leaves.
 _BEHIND_QUALIFY = ("order", "sort", "cluster", "distribute", "limit", "offset")
 
 
@@ -192,7 +192,7 @@ def same(left: exp.Expr, right: exp.Expr) -> bool:
 
 
 def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
-    """The parts of a condition that must all hold."""
+    """The parts of a condition that must all be true."""
     if condition is None:
         return []
     inner = condition.unnest()
@@ -202,7 +202,7 @@ def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
 
 
 def all_of(conditions: Iterable[exp.Expr]) -> exp.Expr | None:
-    """One condition that holds where all do; None for no condition."""
+    """One condition that is true where all are; None for no condition."""
     parts = [exp.paren(condition.copy()) for condition in conditions]
     return exp.and_(*parts, dialect=DIALECT, copy=False) if parts else None
 
@@ -270,7 +270,7 @@ def sources_of(select: exp.Select) -> list[exp.Expr]:
 
 
 def is_lateral(source: exp.Expr) -> bool:
-    """Whether a source in FROM is a query that looks at the rows of those before it."""
+    """Whether a source in FROM is a query that reads the rows of those before it."""
     return isinstance(source, exp.Lateral) and isinstance(source.this, exp.Subquery)
 
 
@@ -331,7 +331,7 @@ def empty_source(source: exp.Expr) -> exp.Expr:
 
 
 def touched_mark(source: exp.Expr) -> exp.Expr:
-    """The condition that a row holds a changed row of the source."""
+    """The condition that a row has a changed row of the source."""
     return exp.column(TOUCHED, table=source.alias_or_name, quoted=True)
 
 

@@ -9,8 +9,8 @@ The time of temporal filters stands behind the inputs of a join. Their changed r
 all rows as they are now, those count that the filters let through at one of the two instants and not at the other.
 
 Source of the rule: Gupta, Mumick, Subrahmanian, "Maintaining Views Incrementally" (SIGMOD 1993), counting algorithm.
-What the stored row does not tell surely (whether a group whose rows went away is empty now, a least value that was
-deleted) is told apart when it runs, and computed again from the inputs.
+Cases that the stored row does not surely decide (whether a group whose rows went away is empty now, a least value that
+was deleted) are separated when it runs, and computed again from the inputs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SIGN = "_freshline_sign"
 NOT_LINEAR = ("group", "having", "distinct", "qualify", "windows", "limit", "offset", "connect", "match", "pivots")
 # The order of rows in a subquery or in a table means nothing.
 ORDERS = ("order", "sort", "cluster", "distribute")
-# These parts make another aggregate of the one that they stand beside, or look at other rows.
+# These parts make another aggregate of the one that they stand beside, or read other rows.
 NOT_COMPUTED = (exp.Query, exp.Window, exp.Lambda, exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 
 
@@ -112,7 +112,7 @@ class SignedStage:
 class Algebra:
     """How a grouped result follows from its old rows and signed changed rows.
 
-    `keys` are the columns of the result that tell its groups apart, none where all rows are one group, which is always
+    `keys` are the columns of the result that identify its groups, none where all rows are one group, which is always
     there. Each of `terms` gives signed rows: k0, k1 .. (the values of `keys`), a0, a1 .. (arguments) and SIGN (1 or
     -1). `origins` says of each argument which column of which
     input it is, None where it is something else or may be padded with NULL. Views of `stages` are made first, in order.
@@ -226,7 +226,7 @@ def _reads_linearly(query: exp.Select, changed: frozenset[str]) -> bool:
         return False
     inside = {id(source) for source in sources}
     if any(table.name in changed for table in query.find_all(exp.Table) if id(table) not in inside):
-        # A condition looks at all rows of something that changed.
+        # A condition reads all rows of something that changed.
         return False
     if any(isinstance(node, exp.Window) for node in query.walk()):
         return False
@@ -300,7 +300,7 @@ def _term_of_time(
 
 
 def _keys(query: exp.Select) -> Mapping[str, exp.Expr] | None:
-    """The items of the select list that are no aggregates, by name; None where they do not tell the groups apart.
+    """The items of the select list that are no aggregates, by name; None where they do not identify the groups.
 
     Without GROUP BY all rows are one group, and nothing but aggregates is served.
     """

@@ -2,7 +2,7 @@
 
 A filter compares a column with a moment that moves with the clock. Between two clocks it changes its value only for
 rows whose time lies between the two moments. Where no file has such times, the table stands still, and statistics say
-so without a look at rows. Of a filter that is not understood rows are looked at. Pure.
+so without a read of rows. Of a filter that is not understood rows are read. Pure.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _traced(query: Query, condition: exp.Expr, column: exp.Column) -> tuple[Tabl
     select = condition.parent_select
     assert select is not None
     if column.args.get("db"):
-        # A field of a struct, or a column under the name of its database: a look at the rows tells.
+        # A field of a struct, or a column under the name of its database: only its rows show it.
         raise unsupported(sql(column))
     sources = {source.alias_or_name.lower(): source for source in sources_of(select)}
     if not column.table and (len(sources) != 1 or select.args.get("laterals")):

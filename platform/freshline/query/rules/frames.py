@@ -51,7 +51,7 @@ def windows_in(select: exp.Select) -> list[exp.Window]:
 
 
 def time_of(order: exp.Expr) -> exp.Expr:
-    """What a frame is ordered by: the time itself where it is that of `unix_micros(CAST(ts AS TIMESTAMP))`."""
+    """The time that a frame is ordered by: the one inside where that is `unix_micros(CAST(ts AS TIMESTAMP))`."""
     if not isinstance(order, exp.UnixMicros):
         return order
     time: exp.Expr = order.this.unnest()

@@ -1,7 +1,7 @@
 """The rules by which a query's keys are found, one a kind of query, in the order in which they are asked.
 
-Each rule looks at one lifted query and either is not for it (None), or says by which columns of its result changes
-can be told apart and where their values come from; or it raises NotDerivedError with the reason why they cannot.
+Each rule reads one lifted query and either is not for it (None), or names the columns of its result that identify
+changes, and where their values come from; or it raises NotDerivedError with the reason why none do.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Context:
 class Found:
     """The answer of a rule for one query.
 
-    `columns` are the columns of the result by which affected rows are told apart; None for any columns at all, because
-    the changed rows themselves are known. `select` gives queries that yield the values of given columns.
+    `columns` are the columns of the result that identify affected rows; None for any columns at all, because the
+    changed rows themselves are known. `select` gives queries that yield the values of given columns.
     """
 
     columns: tuple[str, ...] | None
@@ -112,7 +112,7 @@ def set_operation(query: exp.Query, context: Context) -> Found | None:
     names = [side.args["from_"].this.name for side in (query.this, query.expression)]
     sides = [context.lifted[name] for name in names]
     first = sides[0].columns
-    # Columns that tell changes apart on every side do so in the result; without such, whole rows do.
+    # Columns that identify changes on every side do so in the result; without such, whole rows do.
     per_side = [
         None
         if side.relation not in context.changed or not context.key_columns.get(side.relation)
@@ -137,7 +137,7 @@ def set_operation(query: exp.Query, context: Context) -> Found | None:
 
 
 def refuse_disorder(tree: exp.Query) -> None:
-    """Refuse what changed rows do not tell the result of, wherever it stands in a query.
+    """Refuse parts whose result does not follow from changed rows, wherever they stand in a query.
 
     A session without another key follows from the rows beside a row.
     """
@@ -178,7 +178,7 @@ def _refuse_order_of_reading(node: exp.Expr) -> None:
 
 
 def grouped(query: exp.Query, context: Context) -> Found | None:
-    """GROUP BY, with HAVING, DISTINCT and windows over the groups: the grouping columns tell changes apart.
+    """GROUP BY, with HAVING, DISTINCT and windows over the groups: the grouping columns identify changes.
 
     Of sessions the other columns do: a row may join two sessions of theirs, or part one.
     """
@@ -229,7 +229,7 @@ def _of_all_rows(query: exp.Select, types: Types) -> NotDerivedError:
 
 
 def _tells(item: exp.Expr, key: exp.Expr) -> bool:
-    """Whether an item of the select list is a grouping key, or tells which window of time it is."""
+    """Whether an item of the select list is a grouping key, or identifies its window of time."""
     if is_session_key(key):
         return False
     if isinstance(item, exp.Dot) and is_time_window(key) and item.expression.name.lower() in WINDOW_BOUNDS:
@@ -246,7 +246,7 @@ def _grouping(item: exp.Expr) -> list[exp.Expr]:
 
 
 def windowed(query: exp.Query, context: Context) -> Found | None:
-    """Window functions and QUALIFY: the columns by which every window is partitioned tell changes apart."""
+    """Window functions and QUALIFY: the columns by which every window is partitioned identify changes."""
     assert isinstance(query, exp.Select)
     windows = windows_in(query)
     if not windows:
@@ -301,16 +301,16 @@ def _framed(
     rows: list[Touched],
     context: Context,
 ) -> Found | None:
-    """The rows whose frames hold a changed time, where all frames are ranges of one time; else None.
+    """The rows whose frames contain a changed time, where all frames are ranges of one time; else None.
 
     By the columns of the partition and the time. A changed row itself is in the partition at its own time, as it is and
-    as it was, so the rows around it are looked for among those that are there now.
+    as it was, so the rows around it are searched among those that are there now.
     """
     frame = _widest_frame(windows)
     if frame is None or len(partitions) != 1 or query.args.get("laterals"):
         return None
     if context.inner and frame.is_open:
-        # The rows of a stage are netted by value. To look for those that see a changed one would cost more.
+        # The rows of a stage are netted by value. A search for those that see a changed one would cost more.
         return None
     (partition,), items = partitions, items_by_name(query)
     time = time_of(frame.order)
@@ -355,7 +355,7 @@ def _has_times(column: exp.Expr, query: exp.Select, context: Context) -> bool:
 
 
 def _widest_frame(windows: Sequence[exp.Window]) -> Frame | None:
-    """One frame that holds the frames of all windows; None where one is no range of time, or without any end."""
+    """One frame that contains the frames of all windows; None where one is no range of time, or without any end."""
     frames = [frame for window in windows if (frame := frame_of(window)) is not None]
     if len(frames) < len(windows) or any(not same(frame.order, frames[0].order) for frame in frames):
         return None
@@ -460,9 +460,9 @@ def find_keys(query: exp.Query, context: Context) -> Found:
 
 
 def choose_columns(query: exp.Query, context: Context, primary_key: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that changed rows of a result are looked up by, where any may be taken.
+    """The columns by which changed rows of a result are found, where any may be taken.
 
-    The primary key; else columns that are columns of what it reads, and so can be looked up there: only those of
+    The primary key; else columns that are columns of what it reads, and so can be found there: only those of
     sources whose every row is kept or dropped as it is, where there are such, for they do not turn NULL when a partner
     comes or goes; else all. Of these the exact ones.
     """
@@ -498,7 +498,7 @@ def _carried(query: exp.Select, columns: Mapping[str, exp.Column], context: Cont
 # -- keys that changed rows have by themselves ---------------------------------------------------------------------
 #
 # Below an inner join on `l.k = r.k`, what a changed row of r affects has l.k equal to its own r.k. So the key is read
-# from the changed row, and the other side is not looked at: neither as it is now nor as it was. Keys of rows without a
+# from the changed row, and the other side is not read: neither as it is now nor as it was. Keys of rows without a
 # partner come with them, which affect nothing; there are never more keys than changed rows. Sound only where equal
 # values are the same value: both columns have one type, and it is none whose equality is looser than that
 # (floating-point zeros and texts with a collation).
@@ -579,5 +579,5 @@ def _instead(item: exp.Expr, changed: str, same: Mapping[Place, exp.Column]) -> 
 
 
 def _is_of(condition: exp.Expr, changed: str) -> bool:
-    """Whether a condition looks at nothing but the changed rows."""
+    """Whether a condition reads nothing but the changed rows."""
     return not own_queries(condition) and all(column.table == changed for column in condition.find_all(exp.Column))

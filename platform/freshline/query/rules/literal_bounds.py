@@ -1,11 +1,11 @@
 """Between which times a search for affected keys needs the rows beside the changed ones.
 
 Such a search joins the few changed rows of one relation with all rows of others. Where the join is by an interval of
-time, the changed rows say which times can meet them. Spark asks that only of rows that it has read, so the bounds are
+time, the changed rows say which times can match them. Spark asks that only of rows that it has read, so the bounds are
 computed first, and written into the search as literals, by which files are skipped.
 
-More keys than are affected do no harm, so only rows that a changed row meets must stay. Those are the rows for which
-the comparison holds wherever both are there: one of WHERE, or of a join, as far as that join asks it. Pure.
+More keys than are affected do no harm, so only rows that match a changed row must stay. Those are the rows for which
+the comparison is true wherever both are there: one of WHERE, or of a join, as far as that join asks it. Pure.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ OPEN = 2**63 - 1
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a query can leave out of one relation that it reads.
+    """The rows of one relation that a query needs, by a range of one column.
 
     Of the table with this number among those of the query, only the rows are needed whose `column` lies between
     `least` and `greatest` of one row of the query `asked`, in microseconds since 1970. A row of `asked` with a NULL
-    meets none. Whether the column is one of times is not known here: of several bounds of a table any will do.
+    matches none. Whether the column is one of times is not known here: of several bounds of a table any will do.
     """
 
     table: int
@@ -104,7 +104,7 @@ class _Condition:
     right: str = ""
 
     def leads(self, *pair: str) -> bool:
-        """Whether it holds in every row in which both of two sources are there.
+        """Whether it is true in every row in which both of two sources are there.
 
         A join that keeps rows without a partner keeps those of one side whatever its condition says of them.
         """
@@ -121,7 +121,7 @@ class _Scope:
 
     `anchors` are its sources that have changed rows alone and are there in each row that counts, by alias. They are
     read with its own conditions only. `hidden` are the aliases of sources inside it: where a row without a partner is
-    looked for, the changed rows stand inside an EXISTS under the alias of the source that is empty outside.
+    searched, the changed rows stand inside an EXISTS under the alias of the source that is empty outside.
     """
 
     anchors: Mapping[str, exp.Expr]

@@ -1,6 +1,6 @@
 """Lookups: a query without its lookup joins, which gives of each row what it has of itself.
 
-A row of the table keeps the dimension rows that it met, and nobody can compute it as it is stored. Where rows of the
+A row of the table keeps the dimension rows that it was joined with, and nobody can compute it as stored. Where rows of
 inputs change, the stored rows that came from them are found by their own columns: those that no dimension decides.
 """
 
@@ -29,7 +29,7 @@ from freshline.values.query import PREDICT_CALL, SqlQuery
 from freshline.values.reason import Reason
 from freshline.values.spec import TableSpec
 
-# Stands for the version of each dimension in the text that is taken apart: no query has this number by chance.
+# The version of each dimension in the text from which lookups are taken out: no query has this number by chance.
 VERSION = 8_070_450_532_247_928_831
 
 
@@ -54,7 +54,7 @@ class OwnRows:
 
 
 def find_own_rows(query: SqlQuery, schema: Mapping[str, tuple[str, ...]]) -> OwnRows | Reason:
-    """The query without lookups, or why it cannot be told; pure.
+    """The query without lookups, or why there is none; pure.
 
     `schema` has the columns of every input by its view in lower case. The query is one whose rows come from one
     combination of rows of the inputs each, as `find_branches` says.
@@ -95,7 +95,7 @@ class Lookups:
 def find_lookups(
     spec: TableSpec, columns: Mapping[TableName, Sequence[str]], changed: Sequence[TableName]
 ) -> Lookups | Reason:
-    """How changes of these inputs are followed, or why all rows have to be looked up again; pure.
+    """How changes of these inputs are followed, or why all rows need their lookups again; pure.
 
     `columns` are those of every input.
     """
@@ -125,7 +125,7 @@ def _columns_read(tree: exp.Expr, relation: str) -> Iterator[str]:
 
 
 class _Without:
-    """Takes lookup joins out of a qualified tree, and tells which columns of each query a dimension decides."""
+    """Takes lookup joins out of a qualified tree, and finds the columns of each query that a dimension decides."""
 
     def __init__(self, lookups: frozenset[str], kept_models: frozenset[str]) -> None:
         self._lookups = lookups
@@ -196,7 +196,7 @@ class _Without:
         if not any(table.name.lower() in self._lookups for table in source.find_all(exp.Table)):
             return
         if not isinstance(source, exp.Subquery) or kind != "INNER":
-            # How many rows there are would depend on rows that met no dimension.
+            # The number of rows would depend on rows that found no dimension.
             raise unsupported(f"a {kind} JOIN of rows with lookups")
         decided[source.alias_or_name] = self._names(source.this, self.query(source.this, known))
 

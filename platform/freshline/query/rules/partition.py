@@ -99,7 +99,7 @@ def column_of(expression: str) -> str:
 def trace_to_query(node: exp.Expr, query: Query, column: str, inner: exp.Expr) -> str:
     """The column of a query inside of another one that an output column is. Raises NotDerivedError.
 
-    Every operator on the way keeps rows of one value of it apart from rows of another, as in `find_origin`.
+    Every operator on the way keeps rows of one value of it separate from rows of another, as in `find_origin`.
     """
     if node is inner:
         return column
@@ -119,7 +119,7 @@ def trace_to_query(node: exp.Expr, query: Query, column: str, inner: exp.Expr) -
 
 def _trace(node: exp.Expr, query: Query, column: str) -> tuple[TableName, str]:
     """The input, and the expression over its columns, that an output column is; every operator on the way keeps
-    rows of one value of it apart from rows of another."""
+    rows of one value of it separate from rows of another."""
     if isinstance(node, exp.Subquery):
         refuse_arguments(node, ("limit", "offset"))
         return _trace(node.this, query, column)

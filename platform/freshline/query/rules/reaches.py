@@ -6,15 +6,15 @@ around them. The query itself stays as it is: it gives the rows of these times a
 that nobody asks for.
 
 The query is followed from the column of the result down to the inputs. At each SELECT the rows that are asked for are
-those of one source within a range of times. Another source is needed where its time can meet one of these:
+those of one source within a range of times. Another source is needed where its time can match one of these:
 
-- by a condition of WHERE or of an inner join, which every row of the result has met
-- by a condition of the outer join that brings the other source, for only rows which meet it are partners
+- by a condition of WHERE or of an inner join, which is true of every row of the result
+- by a condition of the outer join that brings the other source, for only rows of which it is true are partners
 - by a condition of the join that brings the first source: a row without a partner there has no time, and is not asked
   for
 
-All these conditions are NULL where a time is, so a missing partner meets none of them. Of an input that is read several
-times all readings must be bounded. Pure.
+All these conditions are NULL where a time is, so a missing partner passes none of them. Of an input that is read
+several times all readings must be bounded. Pure.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class _Condition:
     right: str = ""
 
     def leads(self, known: str, first: str, other: str) -> bool:
-        """Whether the times of the source `known` tell which rows of `other` are needed for rows of `first`."""
+        """Whether the times of the source `known` decide which rows of `other` are needed for rows of `first`."""
         if self.everywhere or (other == self.right and known in self.left):
             return True
         return known == first == self.right and other in self.left
@@ -305,7 +305,7 @@ def _conditions(select: exp.Select) -> Iterator[_Condition]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`left` <= `right`; NULL in one of them does not meet it, but where `or_null`: then NULL as `right` does."""
+    """`left` <= `right`; NULL in one of them does not pass it, but where `or_null`: then NULL as `right` does."""
 
     left: exp.Expr
     right: exp.Expr

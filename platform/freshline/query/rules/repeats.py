@@ -1,6 +1,6 @@
 """Searches for affected keys that find what others find: those among the earlier rows of a relation that only grew.
 
-A row that was there before is still there. Where each row of a relation is met by other rows for itself, a search among
+A row that was there before is still there. Where other rows match each row of a relation for itself, a search among
 the rows as they are now finds all that one among the rows as they were finds. So one scan of that relation is enough.
 """
 

@@ -214,7 +214,7 @@ def _counted(query: Query, tree: exp.Expr, item: exp.Alias) -> Counted | None:
     if placed is None or numbered is None or inner is None or window is None:
         raise unsupported(PLACE)
     order = window.args["order"].expressions
-    # What comes first by time is changed last where time descends.
+    # The first row by time is changed last where time descends.
     if order[0].args.get("desc") or not _keeps_rows(tree, inner) or not _is_only_shown(tree, inner, NUMBER):
         return None
     view = next(numbered.find_all(exp.Greatest), None)

@@ -1,10 +1,10 @@
-"""Where a row's time lies, told from a value that is computed from it: the start of its window, its hour, its day.
+"""The range of a row's time, from a value that is computed from it: the start of its window, its hour, its day.
 
 Scans skip files by the least and greatest values of columns, and know nothing of what is computed from them. So a
-condition on a computed value is told again as one on the column.
+condition on a computed value is written again as one on the column.
 
 Whole numbers can stand for times on the way: microseconds, days and months since 1970. All are taken for the point of
-time at which they begin, so that how far two of them lie apart is a number of microseconds.
+time at which they begin, so that the distance of two of them is a number of microseconds.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def _sum_of(node: exp.Sub | exp.Add, scale: Scale, lateral: Lateral) -> TimeRang
         (column.name.lower(), column.table) != (found.column, found.table)
         for column in other.expressions[0].find_all(exp.Column)
     ):
-        # What is NULL in another column would be NULL here.
+        # NULL in another column would be NULL here.
         return None
     least, greatest = moved
     return found.moved(-greatest, -least) if isinstance(node, exp.Sub) else found.moved(least, greatest)
@@ -244,7 +244,7 @@ def _moved_by(other: exp.Expr, scale: Scale) -> tuple[int, int] | None:
 
 
 def _numbers(least: int, greatest: int, scale: Scale) -> tuple[int, int]:
-    """What lies between these numbers of a scale's units, in microseconds."""
+    """The span between these numbers of a scale's units, in microseconds."""
     if scale is Scale.MONTHS:
         shortest = (28 if least >= 0 else 31) * DAY
         longest = (31 if greatest >= 0 else 28) * DAY

@@ -1,6 +1,6 @@
 """The rows of a FROM and WHERE that changes of a relation may add, take away or alter.
 
-For each relation that changed, the SELECT is looked at with the changed rows in its place: what it joins with is read
+For each relation that changed, the SELECT is read with the changed rows in its place: what it joins with is read
 as it is now, and as it was. Where an outer join has the relation on its optional side, the rows that are kept without
 a partner are affected too: they are those that a changed row would match. A relation inside EXISTS, IN or a scalar
 subquery affects the rows for which the subquery would see a changed row. A subquery that is the same for every row
@@ -8,7 +8,7 @@ affects those for which its condition in WHERE or HAVING was true and is not, or
 rows that a temporal filter lets through at one instant and not at the other.
 
 Derived from the product rule for joins, d(L x R) = dL x R_new + L_old x dR, in the form that works for sets of
-touched rows: dL with R at both times, and dR with L at both times, hold every row of the difference.
+touched rows: dL with R at both times, and dR with L at both times, have every row of the difference.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ PLACES = ("expressions", "where", "group", "having", "qualify", "windows", "orde
 
 @dataclass(frozen=True)
 class Touched:
-    """A FROM with joins, and conditions, whose rows hold all that one change affects.
+    """A FROM with joins, and conditions, whose rows include all that one change affects.
 
     `start` and `joins` are the parts of a SELECT; relations in it are still to be read as of one time. `both` says
-    whether something else changed too, so that old and new times must both be looked at. `padded` are the aliases of
+    whether something else changed too, so that old and new times must both be read. `padded` are the aliases of
     sources that were emptied, for rows that are kept without a partner. With `having`, the rows are those of the groups
-    by `group` that meet it. `source` is the source whose changed rows are read, None where it is none of the FROM.
+    by `group` that pass it. `source` is the source whose changed rows are read, None where it is none of the FROM.
     """
 
     start: exp.Expr
@@ -117,7 +117,7 @@ class Touched:
         return tuple(join.args.get("on") for join in self.joins if join.this.alias_or_name in self.padded)
 
     def _needed(self, items: Sequence[exp.Expr | None]) -> list[exp.Join]:
-        """The joins without those that only add columns which nothing here looks at; a LEFT JOIN takes no row away."""
+        """The joins without those that only add columns which nothing here reads; a LEFT JOIN takes no row away."""
         joins = list(self.joins)
         if self.having is not None:
             return joins  # a partner more is a row more of the group
@@ -157,8 +157,8 @@ def touched_rows(
 ) -> list[Touched]:
     """All that changes of the relations `changed` may affect of the rows that the SELECT works on, before grouping.
 
-    Guards are added to `guards` where an answer holds only while a query has no row. Conditions that are not exact are
-    left out: a row that met one when it was stored may not meet it when it is computed again.
+    Guards are added to `guards` where an answer is right only while a query has no row. Conditions that are not exact
+    are left out: a row that passed one when it was stored may not pass it when it is computed again.
     """
     _require_known(select, changed)
     start = select.args.get("from_")
@@ -238,7 +238,7 @@ def _where(select: exp.Select) -> list[exp.Expr]:
 
 
 def _conditions(select: exp.Select, place: str) -> list[exp.Expr]:
-    """The conditions of WHERE or HAVING that must all hold."""
+    """The conditions of WHERE or HAVING that must all be true."""
     clause = select.args.get(place)
     return conjuncts(clause.this) if clause is not None else []
 
@@ -251,7 +251,7 @@ def _reads(node: exp.Expr, changed: frozenset[str]) -> bool:
 
 
 def _changed_at(start: exp.Expr, joins: Sequence[exp.Join], index: int) -> list[_Rows]:
-    """The rows of a FROM that hold a changed row of the source `index`, or would but for it."""
+    """The rows of a FROM that contain a changed row of the source `index`, or would but for it."""
     if not joins:
         return [_Rows(touched_source(start), (), (touched_mark(start),))]
     *before, join = joins
@@ -284,7 +284,7 @@ def _with_source(join: exp.Join, source: exp.Expr) -> exp.Join:
 
 
 def _exists(rows: _Rows, on: exp.Expr) -> exp.Expr:
-    """Whether some of the rows meet a join's condition with the row outside."""
+    """Whether a join's condition is true for some of the rows with the row outside."""
     return Touched(rows.start, rows.joins, (), (*rows.where, on), False).is_there()
 
 
@@ -333,7 +333,7 @@ def _changed_subqueries(select: exp.Select, changed: frozenset[str]) -> list[_In
 
 
 def _changed_in_joins(asked: Sequence[exp.Expr], changed: frozenset[str]) -> list[_Inside]:
-    """The same in conditions that were taken from joins, and queries: all rows that may meet are looked at instead."""
+    """The same in conditions that were taken from joins, and queries: all rows that may match are read instead."""
     return [
         _Inside(query, "lateral", None) if part is query else _Inside(_around(query), "on", part)
         for part in asked
@@ -387,8 +387,8 @@ def _seen_by(
             condition = _not_in(node, query, rows, sources, guards)
         else:
             condition = seen.is_there()
-        # Rows that meet now need not have met before, and the other way round: the outer row is read as of either time,
-        # and at each of them it is affected by what its subquery saw at the other.
+        # Rows that match now need not have matched before, and the other way round: the outer row is read as of either
+        # time, and at each of them it is affected by what its subquery saw at the other.
         found += [read_as(condition, at, changed) for at in (Reading.NEW, Reading.OLD)] if rows.both else [condition]
     return found
 
@@ -398,8 +398,8 @@ def _decided_by(
 ) -> Touched:
     """The rows (or groups, in HAVING) that a subquery lets through at one time and not at the other.
 
-    Such a subquery is the same for every row. A row that it affects has not changed itself, so it is looked for as of
-    now only.
+    Such a subquery is the same for every row. A row that it affects has not changed itself, so it is searched as of now
+    only.
     """
     condition = inside.condition
     if condition is None or isinstance(inside.node, exp.In):
@@ -418,7 +418,7 @@ def _decided_by(
     if not exactness.has_exact_groups(select):
         raise inexact(condition)
     kept = exactness.exact_only((part for part in _conditions(select, "having") if not _reads(part, changed)), select)
-    # What a group adds up to follows from just its rows, of which no condition may be left out.
+    # The aggregates of a group follow from just its rows, of which no condition may be left out.
     where, group = tuple(_where(select)), select.args.get("group")
     return replace(everything, where=where, both=False, group=group, having=all_of([differs, *kept]))
 
