@@ -1,6 +1,6 @@
-"""Reading `[tool.freshline.alerts]`: when there is an alert, and the channels through which it is told.
+"""Reading `[tool.freshline.alerts]`: when there is an alert, and the channels that report it.
 
-What is wrong is refused when the settings are read, with a sentence: a channel that cannot work would be noticed only
+Mistakes are refused when the settings are read, with a sentence: a channel that cannot work would be noticed only
 when it is needed. Secrets are references (`${env:NAME}`, `${file:path}`) and stay references here.
 """
 
@@ -186,7 +186,7 @@ class _Reader:
 
 
 def web_problem(url: str, *, private: bool) -> str | None:
-    """What is wrong with the address of a channel, without showing it: its path may be a secret. None if nothing is.
+    """The problem of the address of a channel, without showing it: its path may be a secret. None if there is none.
 
     >>> web_problem("https://hooks.example.com/a", private=False)
     >>> web_problem("http://127.0.0.1:9000/a", private=True)

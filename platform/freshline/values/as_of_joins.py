@@ -1,7 +1,7 @@
-"""As-of joins in Spark's SQL: each row meets the version that held at its own time.
+"""As-of joins in Spark's SQL: each row is joined with the version that was valid at its own time.
 
-Every row of the table on the right is a version of its key, which holds from its time on until that of the next. So
-the next one's time is put beside it, and the join asks for the version whose stretch of time holds the row's.
+Every row of the table on the right is a version of its key, valid from its time on until that of the next. So the next
+one's time is put beside it, and the join asks for the version whose stretch of time contains the row's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VERSIONS, _UNTIL = "freshline_versions", "freshline_until"
 class Versions:
     """How the rows of a table are versions, as its declaration has it.
 
-    `column` has the time since when each holds. Of two of one key and time the one wins that has the greatest values
+    `column` has the time since when each is valid. Of two of one key and time the one wins that has the greatest values
     of `tie_breaker`. A version for which `delete_when` (SQL over its columns) is true ends its key until the next.
     """
 
@@ -37,8 +37,8 @@ class AsOfJoin:
     name of the table stands in the text, `end` where its ON ends, and `stars` where edits go that keep a column of ours
     out of `*`, each with whether an EXCEPT is there. `number` counts the joins of a query, from 1. `versions` is None
     until the declaration of the table is known. With `lateness`, in microseconds, only versions that came in time are
-    met. `late` says that nothing is joined: the query is of the rows that came too late, and reads all versions, each
-    with its time.
+    joined. `late` says that nothing is joined: the query is of the rows that came too late, and reads all versions,
+    each with its time.
     """
 
     table: TableName
@@ -63,7 +63,7 @@ class AsOfJoin:
         known = self._known
         rows, at = _VERSIONS, f"{_VERSIONS}.{_quoted(known.column)}"
         by = ", ".join(f"{rows}.{_quoted(key)}" for key in self.keys)
-        # Nothing meets a version with a NULL in its key, so that two of them are no duplicates either.
+        # A version with a NULL in its key is joined with nothing, so that two of them are no duplicates either.
         met = " AND ".join(f"{rows}.{_quoted(key)} IS NOT NULL" for key in self.keys)
         source = f"`{view}`"
         if self.late:
@@ -90,13 +90,13 @@ class AsOfJoin:
 
     @property
     def condition(self) -> str:
-        """What is asked beside the equalities of ON."""
+        """The condition that is asked beside the equalities of ON."""
         time, alias = f"{_quoted(self.time[0])}.{_quoted(self.time[1])}", _quoted(self.alias)
         until = f"{alias}.{self._until}"
         return f" AND {time} >= {alias}.{_quoted(self._known.column)} AND ({until} IS NULL OR {time} < {until})"
 
     def edits(self) -> list[tuple[int, int, str]]:
-        """What to put into the text of the query: start and end of what is replaced, and what comes there."""
+        """The edits of the query's text: start and end of what is replaced, and what comes there."""
         if self.late:
             return []
         hidden = [

@@ -32,7 +32,7 @@ CHANGE_METADATA: Mapping[str, Metadata] = {
 
 
 class Tombstones(StrEnum):
-    """What a record without a value is."""
+    """The meaning of a record without a value."""
 
     QUARANTINE = "quarantine"
     SKIP = "skip"

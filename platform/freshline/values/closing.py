@@ -27,7 +27,7 @@ from freshline.values.names import TableName
 AFTER, UNTIL, NOW = "freshline_closed_after", "freshline_closed_until", "freshline_watermark"
 # The number of the newest batch of an input, by its place among those of a join, that the newest receipt has read.
 READ = "freshline_batch_read"
-# What the rows of a log table have beside their columns, which a query of FINAL rows is given and never yields.
+# The columns of a log table's rows beside its own. A query of FINAL rows is given them and never yields them.
 ARRIVED = (WATERMARK, SEQ)
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -125,7 +125,7 @@ def _microseconds(time: datetime | None) -> int | None:
 
 
 def moment(closing: Closing | None, name: str, less: int) -> str:
-    """What takes the place of a call in the text that Spark runs."""
+    """The text that takes the place of a call in what Spark runs."""
     if name == NOW:
         until = None if closing is None else closing.until
         return "CAST(NULL AS TIMESTAMP)" if until is None else f"timestamp_micros(CAST('{until}' AS BIGINT))"
@@ -154,7 +154,7 @@ class FinalRows:
 
 @dataclass(frozen=True)
 class TimedRows:
-    """What a query is whose rows are final by time, and not by the end of a window.
+    """A query whose rows are final by time, and not by the end of a window.
 
     `kind` is what `freshline.plan.event_time` calls it. `times` are the columns of its result, in lower case, up to
     whose value all rows are there once the watermark is behind them. They are there `behind`
@@ -193,7 +193,7 @@ def by_time(
 ) -> FinalRows:
     """For windows that follow from several rows: a row is late by its own time, whatever its window would be.
 
-    With `filled`, pairs of the columns that tell windows apart and a number, only windows of that many rows are closed.
+    With `filled`, pairs of the columns that identify windows and a number, only windows of that many rows are closed.
     """
     # A row at the watermark keeps the session of one that is a gap before it from being closed.
     in_time = (

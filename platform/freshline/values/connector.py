@@ -76,7 +76,7 @@ RETRIED_IN = "retried_in"
 WATERMARK = "_freshline_watermark"
 OF_EVERY_LOG = (SEQ, INGESTED_AT, FILE, RECORD, HASH, WATERMARK)
 WHEN_INGESTED: Mapping[str, Metadata] = {"ingested_at": Metadata("TIMESTAMP", INGESTED_AT)}
-# What every log with a WATERMARK knows beside its connector's metadata.
+# The metadata of every log with a WATERMARK, beside its connector's.
 WITH_WATERMARK: Mapping[str, Metadata] = {"watermark": Metadata("TIMESTAMP", WATERMARK)}
 
 
@@ -188,7 +188,7 @@ class Connector(Extension, ABC):
             return cls(**options.values(cls.options))
 
     def find_problems(self, *, has_key: bool) -> tuple[tuple[str, str, str], ...]:
-        """What is wrong with the declaration as a whole, each as a rule, an option and a sentence.
+        """The problems of the declaration as a whole, each as a rule, an option and a sentence.
 
         `has_key` says whether the source has a PRIMARY KEY.
         """

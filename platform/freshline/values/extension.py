@@ -25,9 +25,9 @@ LOG = logging.getLogger(__name__)
 GROUPS = ("freshline.connectors", "freshline.formats", "freshline.merges", "freshline.strategies")
 _OWN = __name__.partition(".")[0]
 _GUARDED = "_freshline_guarded"
-# What Spark raises before it runs anything.
+# The error that Spark raises before it runs anything.
 _REFUSAL = "AnalysisException"
-# So many different failures are logged with their traceback, each once: a loop meets one every few seconds.
+# So many different failures are logged with their traceback, each once: a loop has one every few seconds.
 _MOST_LOGGED = 1_000
 _logged: set[tuple[str, str]] = set()
 
@@ -101,7 +101,7 @@ def broken(kind: type[Any] | Callable[..., Any], method: str, sentence: str, *ab
 
 
 def given(value: T, kind: type[Any], owner: type[Any], method: str, *about: Any) -> T:
-    """What a method gave, which has to be of this kind. Raises ExtensionFailedError."""
+    """The value that a method gave, which has to be of this kind. Raises ExtensionFailedError."""
     if not isinstance(value, kind):
         raise broken(owner, method, f"gives {value!r}, which is no {kind.__name__}", *about)
     return value
@@ -174,7 +174,7 @@ def _distribution(top: str) -> Distribution | None:
 
 
 def forget_packages() -> None:
-    """Look for the packages of modules again, after some were installed."""
+    """Forget the known packages of modules, after some were installed."""
     _distribution.cache_clear()
 
 

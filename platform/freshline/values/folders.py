@@ -1,7 +1,7 @@
 """Folders of Delta tables that delta-rs takes for other ones.
 
 It reads the logs of all tables, and writes small commits. Of a path it decodes `%20`, and takes a backslash for a
-slash: another folder than Spark's, which may hold another table. Control characters it refuses, and four characters
+slash: another folder than Spark's, which may have another table. Control characters it refuses, and four characters
 make it panic when it writes.
 """
 
@@ -15,7 +15,7 @@ _NOT_WRITTEN = re.compile(rf"{_MISTAKEN.pattern}|[\[\]^|]")
 
 
 def unfit(folder: str | Path, *, written: bool) -> str | None:
-    r"""What in the path of a table keeps it from being read or, where it is `written`, from being written.
+    r"""The part of a table's path that keeps it from being read or, where it is `written`, from being written.
 
     >>> unfit("/a b/[c]", written=False), unfit("/a b/[c]", written=True), unfit("/a%20b", written=False)
     (None, '[', '%20')

@@ -85,7 +85,7 @@ class Format(Extension, ABC):
 
     @classmethod
     def find_problems(cls, columns: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-        """What the columns of the record, each with its type, have that this format cannot give, in sentences."""
+        """The reasons why this format cannot give the columns of the record, each with its type, in sentences."""
         return ()
 
     @classmethod

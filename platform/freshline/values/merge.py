@@ -124,7 +124,7 @@ class Merge(Extension, ABC):
 
     @property
     def needs_older_rows(self) -> bool:
-        """Whether `find_winners` looks up rows that the input had before, which log tables alone keep."""
+        """Whether `find_winners` reads rows that the input had before, which log tables alone keep."""
         return False
 
     def why_not_ignore(self, spec: TableSpec) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ A pure function of freshness, the two thresholds, an explicit REFRESH_MODE and w
   everything at each of them, so it cannot be kept continuously;
 - CONTINUOUS and INCREMENTAL bring in changes of inputs: a query that no input drives has none, so it is BATCH.
 
-What AUTO cannot have it does without, and says so. What is asked for and cannot be had is refused.
+AUTO does without a mode that it cannot have, and says so. A mode that is asked for and cannot be had is refused.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def resolve_mode(
 
 
 def by_freshness(freshness: Freshness, continuous_below: Freshness, incremental_below: Freshness) -> tuple[Mode, str]:
-    """What freshness alone asks for.
+    """The mode that freshness alone asks for.
 
     >>> by_freshness(Freshness(10), Freshness(60), Freshness(1800))
     (<Mode.CONTINUOUS: 'continuous'>, 'freshness 10 seconds is below 1 minute')

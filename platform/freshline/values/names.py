@@ -62,7 +62,7 @@ class TableName:
     def view(self) -> str:
         """The name under which queries see the table in a session: a temporary view has no namespace.
 
-        The length of the namespace keeps `a_b.c` and `a.b_c` apart.
+        The length of the namespace distinguishes `a_b.c` and `a.b_c`.
         """
         if self.namespace is None:
             return self.name

@@ -1,4 +1,4 @@
-"""What the file of a model says of its inputs and outputs, read without ONNX Runtime.
+"""The inputs and outputs that the file of a model names, read without ONNX Runtime.
 
 An ONNX file is one message of Protocol Buffers. Only the few fields that a declaration is checked by are read, and
 weights are skipped, so that `freshline plan` needs no library and no time. Nothing in the file is run.
@@ -47,7 +47,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a model takes and gives, in order. The first size of every tensor is the number of rows."""
+    """The tensors that a model takes and gives, in order. The first size of each is the number of rows."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
@@ -88,7 +88,7 @@ def _returned(tensor: Tensor) -> str:
 
 
 def read_signature(file: BinaryIO) -> Signature:
-    """What a model takes and gives. Raises ValueError, with the end of a sentence, for a file that is no such model."""
+    """The signature of a model. Raises ValueError, with the end of a sentence, for a file that is no such model."""
     start = file.read(4)
     if start[:1] == b"\x80":
         raise ValueError("is a pickle, which runs code when it is loaded")

@@ -50,7 +50,7 @@ TABLE_OPTIONS_NOT_BUILT = ()
 
 
 class Kind(StrEnum):
-    """What an option is read as."""
+    """The kind of value that an option has."""
 
     TEXT = "text"  # not empty, without the blanks around it
     RAW = "raw"  # as it is written
@@ -69,7 +69,7 @@ class Reference(StrEnum):
 
 
 class Carrier(StrEnum):
-    """What brings the records that an option of a format is about."""
+    """The carrier of the records that an option of a format is about."""
 
     ANY = "any"
     FILES = "files"
@@ -203,7 +203,7 @@ class Options:
         return self._problems
 
     def values(self, table: tuple[Option, ...]) -> dict[str, Any]:
-        """What is written, by the fields of the options; a required option that is missing has the empty text."""
+        """The declared values, by the fields of the options; a required option that is missing has the empty text."""
         found: dict[str, Any] = {}
         for option in table:
             if option.is_beginning:
@@ -333,7 +333,7 @@ class Options:
         return tuple(dict.fromkeys(names))
 
     def require(self, key: str, needed: str, met: bool) -> bool:
-        """Refuse an option whose condition is not met; True if it is there and in place."""
+        """Refuse an option whose condition is not true; True if it is there and in place."""
         if key not in self._options:
             return False
         if not met:

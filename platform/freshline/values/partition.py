@@ -1,6 +1,6 @@
-"""Which partitions of a table are done, stale or missing, told by its newest receipt.
+"""The partitions of a table that are done, stale or missing, by its newest receipt.
 
-A receipt of a table with time partitions holds spans: the stretches of time whose rows are in the table, each with the
+A receipt of a table with time partitions has spans: the stretches of time whose rows are in the table, each with the
 declaration that made it and the positions that it was computed at. The table is exactly the union of its spans; a
 partition that no span covers is missing, one that another declaration made is stale. Nothing else needs to be
 remembered for a backfill to go on where it was stopped.
@@ -35,7 +35,7 @@ class PartitionState(StrEnum):
 class Span:
     """The rows of [start, end), in UTC, as the declaration of `fingerprint` gives them.
 
-    `positions` are those of the inputs, None for those of the receipt that holds the span.
+    `positions` are those of the inputs, None for those of the receipt that has the span.
     """
 
     start: datetime
@@ -65,7 +65,7 @@ def partition_texts(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]
 
 
 def put_span(spans: Iterable[Span], new: Span) -> tuple[Span, ...]:
-    """The spans with the new one in the place of what was there; neighbours that tell the same are one."""
+    """The spans with the new one in the place of what was there; neighbours that say the same are one."""
     kept: list[Span] = [new] if new.start < new.end else []
     for span in spans:
         if span.end <= new.start or span.start >= new.end:
@@ -96,7 +96,7 @@ def _merged(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def find_gaps(spans: Iterable[Span], fingerprint: str, start: datetime, end: datetime) -> tuple[Interval, ...]:
-    """What of [start, end) no span of the declaration covers, in order."""
+    """The parts of [start, end) that no span of the declaration covers, in order."""
     gaps: list[Interval] = []
     at = start
     for span in sorted(spans, key=lambda item: item.start):

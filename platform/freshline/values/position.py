@@ -28,7 +28,7 @@ class TablePosition(Position):
 
     `table_id` is the id in Delta's metadata: another id is another table, whatever its path. `seq` is the
     sequence number of the newest receipt at that version, None for a table that freshline does not write; two
-    versions with one seq hold the same rows, because only maintenance commits without counting it up. `epoch` is the
+    versions with one seq have the same rows, because only maintenance commits without counting it up. `epoch` is the
     writer's of that receipt, None where it is not known: where a log lost its newest commits, by a power cut or with an
     older copy, numbers are given a second time, by a writer of a higher epoch.
     """

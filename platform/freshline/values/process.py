@@ -1,4 +1,4 @@
-"""What the declaration of `freshline.process` says beside its class: keys, order, columns and outputs.
+"""The declaration of `freshline.process` beside its class: keys, order, columns and outputs.
 
 The class is given the rows of one key after the other. So a table is a function of the rows of each key in their order,
 and of the watermark, up to which its timers have run.
@@ -57,7 +57,7 @@ class Process:
 
     @property
     def meaning(self) -> object:
-        """What decides which rows there are, beside the code."""
+        """The facts that decide which rows there are, beside the code."""
         return [
             [name.lower() for name in self.keys],
             [name.lower() for name in self.order],
@@ -105,7 +105,7 @@ def _calls(text: str, name: str) -> Iterator[ast.Call]:
 def require_columns(
     process: Process, input_columns: tuple[str, ...] | None, types: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """What stands against the keys and the order of a process, as pairs of a rule and a sentence.
+    """The problems of the keys and the order of a process, as pairs of a rule and a sentence.
 
     `types` are those of columns of the input in lower case, where they are known.
     """
@@ -125,7 +125,7 @@ def require_columns(
 
 
 def require_key_types(process: Process, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What stands against the types of a process's key, as pairs of a rule and a sentence.
+    """The problems of the types of a process's key, as pairs of a rule and a sentence.
 
     `types` are as in `require_columns`. Rows of a key are those that Spark sorts beside each other, and that Python
     takes for one key. And a row of the table has its key only where the column takes each value of the key as it is.

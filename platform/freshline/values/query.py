@@ -23,7 +23,7 @@ from freshline.values.onnx_file import Signature
 from freshline.values.process import Process
 from freshline.values.rules import declaration_error
 
-# What Spark calls for `ml_predict`: a function for each model, by the SHA-256 of its file.
+# The functions that Spark calls for `ml_predict`: one for each model, by the SHA-256 of its file.
 PREDICT_FUNCTION = "freshline_predict_"
 PREDICT_CALL = re.compile(rf"\b{PREDICT_FUNCTION}([0-9a-f]{{64}})\b", re.IGNORECASE)
 
@@ -53,7 +53,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class LookupJoin:
-    """A dimension met at a pinned version.
+    """A dimension that rows are joined with at a pinned version.
 
     `keys` are pairs (column of the dimension, SQL of the probe's expression), from the equalities of the ON clause.
     `outer` is True for LEFT JOIN.
@@ -80,7 +80,7 @@ class KnownModel:
 
     @property
     def function(self) -> str:
-        """What Spark calls for it."""
+        """The function that Spark calls for it."""
         return PREDICT_FUNCTION + self.sha256
 
 
@@ -105,7 +105,7 @@ class ModelCall:
         return self.function == "ml_predict"
 
     def edits(self, sha256: str) -> list[tuple[int, int, str]]:
-        """What takes the place of parts of the text."""
+        """The edits of the text, each with start, end and the new part."""
         if not self.predicts:
             return [(self.whole.start, self.whole.end, f"'{sha256}'")]
         return [
@@ -114,9 +114,9 @@ class ModelCall:
         ]
 
 
-# What measures the time between the rows of a match, which may be of days alone.
+# The measure of the time between the rows of a match, which may be of days alone.
 WITHIN = "MATCH_RECOGNIZE with WITHIN"
-# What windows give beside the columns of their input; the last one COUNT_WINDOW alone.
+# The columns that windows give beside those of their input; the last one COUNT_WINDOW alone.
 WINDOW_BOUNDS = ("window_start", "window_end", "window_time", "window_number")
 _WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION", "COUNT_WINDOW")
 
@@ -126,7 +126,7 @@ class WindowTime:
     """A column by which rows are put into windows, or are final.
 
     It is one of `table`, None where that is a query in parentheses. Where rows are counted, `order` has the columns
-    that tell them apart: those of the key and of the order.
+    that make them distinct: those of the key and of the order.
     """
 
     function: str
@@ -172,7 +172,7 @@ class WindowTime:
 
 @dataclass(frozen=True)
 class WindowInput:
-    """What is known of a table whose rows are put into windows.
+    """The facts known of a table whose rows are put into windows.
 
     `types` are Spark's in upper case, of columns in lower case: of those whose type is known.
     """
@@ -419,7 +419,7 @@ class PythonQuery:
 
     @property
     def promise(self) -> str:
-        """What the declaration says of how rows of the result follow from rows of inputs, as a text; empty for nothing.
+        """The declared way in which rows of the result follow from rows of inputs, as a text; empty for none.
 
         It is no part of the meaning: the rows are the same with and without it.
         """

@@ -27,7 +27,7 @@ FORMAT = 3
 
 @dataclass(frozen=True)
 class Violation:
-    """How many of the rows that a refresh computed do not meet a constraint, and some of them as JSON texts."""
+    """How many of the rows that a refresh computed violate a constraint, and some of them as JSON texts."""
 
     rows: int
     samples: tuple[str, ...] = ()
@@ -48,18 +48,18 @@ class Receipt:
 
     `seq` counts the refreshes of this table from 1; `epoch` is the engine's. `data_timestamp` is the time up to
     which everything that the driving roots had is in this version. `positions` are the inputs' by name;
-    `partitions` are the positions of partitions that were refreshed apart from the rest, by their text. `cut` is
+    `partitions` are the positions of partitions that were refreshed by themselves, by their text. `cut` is
     the set of root positions behind it, by the roots' names: all rows have seen that much. `cut_ahead` are the roots of
-    which some rows have seen more, with the most: of partitions that were refreshed apart, or of inputs that did not
+    which some rows have seen more, with the most: of partitions refreshed by themselves, or of inputs that did not
     agree. `data_timestamp_before` is the time up to which the version before this one had everything, by checks that
     found nothing new: what still reads that version is no older. None where that is not known. `replayed_from` is the
     seq of the last full refresh: what came after it, came by change sets. `maintenance` marks a commit that carries a
     receipt on without new rows. `rows_out` is None where only the commit's own metrics know it. `pending_lookups` is
     the version of the rows that wait for their dimension, None where none ever did. `valid_from_seq` is the seq of the
     refresh from which on a
-    changed declaration holds: rows from before it may follow the one before; None where all rows follow this one.
-    `violations` are those of each constraint that was not met. `spans` are the stretches of time that a table with time
-    partitions holds (see `freshline.values.partition`), None for any other table. `replaced` are the keys of the
+    changed declaration applies: rows from before it may follow the one before; None where all rows follow this one.
+    `violations` are those of each constraint that was violated. `spans` are the stretches of time that a table with
+    time partitions has (see `freshline.values.partition`), None for any other table. `replaced` are the keys of the
     partitions that this commit replaced because they were named, `backfill` is the backfill that it belongs to.
     `restored` is the seq whose rows a restore brought back; None in all other receipts. `inputs_with_lost_rows` are the
     inputs that have deleted rows which the table keeps. `planned` is the version of the table that the refresh stands
@@ -118,17 +118,17 @@ class Receipt:
 
     @property
     def has_partition_positions(self) -> bool:
-        """Whether partitions hold rows of other positions than the receipt's."""
+        """Whether partitions have rows of other positions than the receipt's."""
         return bool(self.partitions) or any(span.positions is not None for span in self.spans or ())
 
     @property
     def is_partial(self) -> bool:
-        """Whether the table only has partitions that were named: then it holds no version of what it reads yet."""
+        """Whether the table only has partitions that were named: then it is of no version of what it reads yet."""
         return self.spans is not None and self.data_timestamp is None
 
     @property
     def identity(self) -> str:
-        """What tells this refresh from every other one of its table; maintenance carries it on.
+        """The text that distinguishes this refresh from every other one of its table; maintenance carries it on.
 
         The number alone does not: where a log lost its newest commits, it is given a second time.
         """
@@ -186,7 +186,7 @@ class Receipt:
         return receipt
 
 
-# What formats 1 and 2 call fields that have another name now.
+# The names in formats 1 and 2 of fields that have another name now.
 RENAMED = {
     "time": "spans",
     "parked": "pending_lookups",

@@ -77,7 +77,7 @@ CONNECTOR_GROUP = "freshline.connectors"
 FORMAT_GROUP = "freshline.formats"
 STRATEGY_GROUP = "freshline.strategies"
 MERGE_GROUP = "freshline.merges"
-# What each group's classes extend. That of strategies knows plans, so it is loaded when one is asked for.
+# The base of each group's classes. That of strategies knows plans, so it is loaded when one is asked for.
 BASES = {
     CONNECTOR_GROUP: "freshline.values.connector:Connector",
     FORMAT_GROUP: "freshline.values.format:Format",
@@ -218,7 +218,7 @@ def _missing(kind: type[Any]) -> str:
 
 
 def missing_extension(kind: str, name: str, known: Sequence[str]) -> str:
-    """What is said of a connector, format or merge that neither freshline nor an installed package has."""
+    """The message about a connector, format or merge that neither freshline nor an installed package has."""
     return (
         f"{kind} '{name}' does not come with freshline, and no installed package has it.{nearest(name, known)} Install "
         f"the package that it is of, or correct the name. There are {join_words(known)}."

@@ -91,7 +91,7 @@ RULES: dict[str, str] = {
 
 
 class Problems:
-    """Collects what is wrong, so that all of it is told at once."""
+    """Collects problems, so that all of them are reported at once."""
 
     def __init__(self) -> None:
         self._errors: list[DeclarationError] = []

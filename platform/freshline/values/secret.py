@@ -1,7 +1,7 @@
 """Secrets are not written in pyproject.toml: a setting names where one is, and it is read when it is used.
 
 A reference is `${env:NAME}`, a variable of the process, or `${file:path}`, the content of a file without the line end
-at its end. What is read is kept nowhere, and no message shows it.
+at its end. The secret that is read is kept nowhere, and no message shows it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ REFERENCE = re.compile(r"\$\{(env:[A-Za-z_][A-Za-z0-9_]*|file:[^{}\r\n]+)\}\Z")
 FILE_REFERENCE = re.compile(r"\$\{file:([^{}\r\n]+)\}\Z")
 
 LEAST_TOKEN = 16
-# What needs no escape in an address and a header.
+# A token of characters that need no escape in an address and a header.
 _TOKEN = re.compile(rf"[A-Za-z0-9._~-]{{{LEAST_TOKEN},512}}\Z")
 
 
 def resolve_reference(text: str, root: Path, environ: Mapping[str, str]) -> str:
-    """What a reference stands for; other texts are returned as they are. Paths are relative to the project.
+    """The text that a reference stands for; other texts are returned as they are. Paths are relative to the project.
 
-    Raises ValueError with a sentence that holds no secret.
+    Raises ValueError with a sentence that has no secret.
     """
     if not (text.startswith("${") and text.endswith("}")):
         return text

@@ -18,7 +18,7 @@ from freshline.values.freshness import Freshness
 
 @dataclass(frozen=True)
 class ChannelSettings:
-    """One channel through which alerts are told.
+    """One channel that reports alerts.
 
     `type` is log, webhook, slack, email, or `module:Class` of a channel of one's own. `options` are as written: secrets
     are references in them, resolved where they are used.
@@ -31,9 +31,9 @@ class ChannelSettings:
 
 @dataclass(frozen=True)
 class AlertSettings:
-    """When there is an alert, and who is told.
+    """The thresholds of alerts, and the channels that report them.
 
-    An open alert is told of again after `remind_after_seconds`. There is one on quarantine when more than the share
+    An open alert is reported again after `remind_after_seconds`. There is one on quarantine when more than the share
     `quarantine_share` (above 0, at most 1) of what arrived in an hour was rejected, of at least `quarantine_rows` rows.
     """
 
@@ -70,7 +70,7 @@ class OpenLineageSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a project runs on. All paths are absolute.
+    """The settings that a project runs on. All paths are absolute.
 
     `declarations` is the folder with one declaration a file. `continuous_below` and `incremental_below` are the two
     thresholds of rule 3 of docs/rules.md. `spark_confs` are passed to the session unchanged and override freshline's
@@ -106,7 +106,7 @@ class Settings:
     python_memory: int = 2 * 2**30  # bytes, with all processes that it starts
     dagster_url: str | None = None  # of links in alerts; default: that of the running `freshline up`
     alerts: AlertSettings = AlertSettings()
-    sample_rows: int = 20  # of a table, for people who look at it; 0: none
+    sample_rows: int = 20  # of a table, for people who inspect it; 0: none
     masked_columns: tuple[str, ...] = ()  # `column` or `table.column`, never shown
     declaration_link: str | None = EDITOR_LINK  # with {file} or {path}, and {line}; None: no link
     openlineage: OpenLineageSettings | None = None  # None: no lineage events
@@ -123,7 +123,7 @@ class Settings:
 
 @contextmanager
 def as_private(umask: int) -> Iterator[None]:
-    """What the block makes below the state lacks the permissions in `umask`, whatever the mask of the process is.
+    """Take the permissions in `umask` from all that the block makes below the state, whatever the mask of the process.
 
     Other threads of the process have the same mask meanwhile.
     """
@@ -135,7 +135,7 @@ def as_private(umask: int) -> Iterator[None]:
 
 
 def provide_state(settings: Settings) -> Path:
-    """The state folder, made where there is none. It holds tokens and logs: only those whom `umask` lets in see it.
+    """The state folder, made where there is none. It has tokens and logs: only those whom `umask` lets in see it.
 
     Raises OSError where it cannot be made.
     """

@@ -1,4 +1,4 @@
-"""What a declaration says, as values.
+"""Declarations as values.
 
 SQL files and Python decorators end here: one frozen `TableSpec` or `SourceSpec`, which knows where it was
 written. Everything later reads these and nothing else of the declaration.
@@ -73,7 +73,7 @@ class Watermark:
 
 
 class OnViolation(StrEnum):
-    """What becomes of a row that does not meet a constraint."""
+    """The treatment of a row that violates a constraint."""
 
     WARN = "WARN"  # it is written and counted
     DROP_ROW = "DROP ROW"  # it is left out and counted
@@ -88,7 +88,7 @@ class OnViolation(StrEnum):
 
 @dataclass(frozen=True)
 class Constraint:
-    """`CONSTRAINT name EXPECT (condition)`: a row meets it where the condition is true, neither false nor NULL.
+    """`CONSTRAINT name EXPECT (condition)`: a row passes it where the condition is true, neither false nor NULL.
 
     The condition is Spark SQL over the columns of the table, or of the source's record.
     """
@@ -129,7 +129,7 @@ class SourceSpec:
     (defaults not filled in), the typed ones stand beside them. `warn_after_seconds` and `fail_after_seconds` are the
     lags above which there is an alert, None for those of its freshness. `watermark_after_seconds` is how long its
     watermark may stand still, and `late_share` the share of late rows, above which there is one, None for never.
-    `versions` say how its rows are met by as-of joins, None without a watermark. `key` says how keys of records are
+    `versions` say how as-of joins read its rows, None without a watermark. `key` says how keys of records are
     read, None where they are not. With `upserts` each record is the newest state of the row that its key names.
     `tombstones` is what a record without a value is, None for what is usual.
     """
@@ -181,12 +181,12 @@ class SourceSpec:
 
     @property
     def metadata(self) -> Mapping[str, Metadata]:
-        """What is known of a record beside its values, for METADATA FROM: of the connector and of the format."""
+        """The facts known of a record beside its values, for METADATA FROM: of the connector and of the format."""
         return {**self.connection.metadata, **self.facts}
 
     @property
     def facts(self) -> Mapping[str, Metadata]:
-        """What decoding finds out of a record beside its values."""
+        """The facts that decoding finds of a record beside its values."""
         of_format = {} if self.format is None else self.format.metadata_with(type(self.connection))
         return {**of_format, **(CHANGE_METADATA if self.upserts else {})}
 
@@ -252,7 +252,7 @@ class SourceSpec:
             self.deduplicate_seconds,
             *((True, None) if self.format is None else self.format.meaning),
             *self.connection.meaning,
-            # What a declaration of before could not say changes nothing where it is not said.
+            # A part that older declarations could not have changes nothing where it is missing.
             *(() if self.key is None else (self.key.format.name, *self.key.format.meaning, *self.key.columns)),
             *(("upsert",) if self.upserts else ()),
             *(() if self.without_value is self._usual_tombstones else (str(self.without_value),)),
@@ -260,7 +260,7 @@ class SourceSpec:
 
     @property
     def without_value(self) -> Tombstones:
-        """What a record without a value is."""
+        """The meaning of a record without a value."""
         return self.tombstones or self._usual_tombstones
 
     @property
@@ -276,13 +276,13 @@ class TableSpec:
     """A materialized table: a query and how fresh its rows must be.
 
     `columns` are the names of the query's columns in order, where they are known without Spark (always for
-    SQL, None for a table written in Python). `lookup_attempts` is how often a row that missed its dimension is looked
-    up again, 0 for never. `left_cache_rows` and `right_cache_rows` are how many rows of the first and of every other
+    SQL, None for a table written in Python). `lookup_attempts` is how often a row that found no dimension is retried,
+    0 for never. `left_cache_rows` and `right_cache_rows` are how many rows of the first and of every other
     input may be kept in the engine between refreshes. `warn_after_seconds` and `fail_after_seconds` are the lags above
     which there is an alert, None for those of its freshness. `python_seconds` is what its function may take, None
     for the project's limit. `partition_values` are the partitions that
     can be asked for by name, in their order; the table may have rows of others. Freshness None never occurs for a
-    declared table: the default of the project is filled in. `versions` say how its rows are met by as-of joins, None
+    declared table: the default of the project is filled in. `versions` say how as-of joins read its rows, None
     without a watermark. `final` says that rows are written once, None for EMIT CHANGES. `late_rows_of` is the table
     with EMIT FINAL whose late rows these are, and `side_output_of` that of whose query this has some rows; None for
     others.
@@ -384,7 +384,7 @@ class TableSpec:
 
     @property
     def lookups(self) -> frozenset[TableName]:
-        """The inputs met as dimensions of a lookup join: pinned, never driving."""
+        """The inputs that rows are joined with as dimensions of a lookup join: pinned, never driving."""
         return self.query.lookups
 
     @property

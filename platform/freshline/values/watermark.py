@@ -2,7 +2,7 @@
 
 The watermark after a batch is the greatest of the one before it and, over the source's partitions, the least of their
 greatest times so far, less the delay. It never goes back. A partition that is silent for long is left out, so that it
-does not hold up the others. Everything here comes from the arguments: no clock and no storage is read, and the receipt
+does not delay the others. Everything here comes from the arguments: no clock and no storage is read, and the receipt
 of a batch has the value, so that the log alone says what its watermark was after each of its batches.
 """
 
@@ -24,7 +24,7 @@ WHOLE_SOURCE = ""
 
 
 class MovedBy(StrEnum):
-    """What the watermark after a batch follows from."""
+    """The cause of the watermark after a batch."""
 
     EVENTS = "events"  # the times of rows
     CLOCK = "clock"  # the engine's clock, because every partition was idle
@@ -33,7 +33,7 @@ class MovedBy(StrEnum):
 
 @dataclass(frozen=True)
 class WatermarkRules:
-    """What is declared of a watermark.
+    """The declared rules of a watermark.
 
     `delay_seconds` is d in `WATERMARK FOR c AS c - d`. `idle_seconds` is how long a partition may have nothing to read
     before it is left out. `max_ahead_seconds` is how far a time may be ahead of its arrival and still count. With
@@ -47,7 +47,7 @@ class WatermarkRules:
 
 
 def rules_of(spec: SourceSpec) -> WatermarkRules:
-    """What a source declares of its watermark."""
+    """The rules that a source declares of its watermark."""
     delay = 0 if spec.watermark is None else spec.watermark.delay_seconds
     return WatermarkRules(
         delay_seconds=delay,
@@ -87,11 +87,11 @@ class SeenTimes:
 
 @dataclass(frozen=True)
 class EventTime:
-    """What a log table knows of its events after a batch.
+    """The facts that a log table has of its events after a batch.
 
     `column` is the stored column of the times. `watermark` is the watermark after the batch and `before` the one before
     it, None where there is none yet. `partitions` are those of the source, by their text; none where rows came that
-    were not looked at, because no watermark was declared then. `moved_by` says what the
+    were not inspected, because no watermark was declared then. `moved_by` says what the
     watermark follows from. `late` and `ahead` count rows of this batch, and `late_by_seconds` is the most that one of
     them is late by. `moved_at` is when, by the engine's clock, the watermark moved last, None in receipts of earlier
     commits.
@@ -114,7 +114,7 @@ class EventTime:
 
     @property
     def held_by(self) -> tuple[str, ...]:
-        """The partitions that hold the watermark up: those with the least time of all that were not left out.
+        """The partitions that delay the watermark: those with the least time of all that were not left out.
 
         >>> at = datetime(2026, 1, 1, tzinfo=UTC)
         >>> slow, fast = PartitionTime(at, at), PartitionTime(at + timedelta(hours=1), at)
@@ -134,7 +134,7 @@ class TableWatermark:
     """The watermark of a table or of a source.
 
     `at` is None where there is none yet, or an input never has one. `held_by` are the sources, with the partition where
-    they have several, that hold it up.
+    they have several, that delay it.
     """
 
     at: datetime | None
@@ -216,7 +216,7 @@ def _partition(
     times = [time for time in (None if known is None else known.greatest, seen) if time is not None]
     greatest = max(times, default=None)
     if known is None or seen is not None or unread:
-        # A clock that was set back must not make a partition look silent later.
+        # A clock that was set back must not make a partition seem silent later.
         return PartitionTime(greatest, now if known is None else max(known.active_at, now))
     silent = (now - known.active_at).total_seconds()
     return PartitionTime(greatest, known.active_at, idle=silent >= rules.idle_seconds)
@@ -240,7 +240,7 @@ def after_pause(
 ) -> EventTime | None:
     """The value after an empty batch where one is due; None where the watermark would stand, or move by too little.
 
-    One is due when a partition that has fallen silent no longer holds the others up, and, where the watermark follows
+    One is due when a partition that has fallen silent no longer delays the others, and, where the watermark follows
     the clock, once in `idle_seconds`: more often, the commits would cost more than they are worth.
 
     >>> at = datetime(2026, 1, 1, 10, tzinfo=UTC)
