@@ -1,4 +1,4 @@
-"""What the header of a declaration says, clause by clause, before it is judged.
+"""The header of a declaration, clause by clause, before it is judged.
 
 The SQL and the Python door both end here, so that every rule is checked in one place for both.
 """

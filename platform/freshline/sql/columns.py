@@ -63,7 +63,7 @@ class _Input:
 
 @dataclass
 class _Scope:
-    """What can be named at one place of the query."""
+    """The names that can be used at one place of the query."""
 
     outer: _Scope | None
     inputs: list[_Input] = field(default_factory=list)
@@ -87,7 +87,7 @@ class _Scope:
 def output_columns(query: SqlQuery, path: str, inputs: Mapping[TableName, tuple[str, ...] | None]) -> tuple[str, ...]:
     """The names of the query's columns in order.
 
-    `inputs` holds the columns of everything that the query reads, None where they are not known. Raises
+    `inputs` has the columns of everything that the query reads, None where they are not known. Raises
     DeclarationErrors for columns that are unknown, ambiguous, unnamed, or there twice.
     """
     resolver = _Resolver(Text(query.text, path, query.line, query.moved), inputs)
@@ -178,7 +178,7 @@ def _verdict(column: exp.Column, scope: _Scope, *, aliases_first: bool) -> str:
         return "fine"
     star = column.parent
     if len(parts) == 1 and isinstance(star, exp.Star) and isinstance(star.parent, exp.Column) and star.parent.table:
-        # What `r.* EXCEPT (a)` leaves out is a column of r.
+        # A name that `r.* EXCEPT (a)` leaves out is a column of r.
         parts = [star.parent.table, *parts]
     if aliases_first and (scope.yields is None or parts[0].lower() in scope.yields):
         return "fine"

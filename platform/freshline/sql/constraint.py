@@ -1,4 +1,4 @@
-"""What a constraint may say: one condition over one row, that gives the same answer each time.
+"""The rules of a constraint: one condition over one row, that gives the same answer each time.
 
 A row that is computed again must be judged as before; so a condition reads the row and nothing else.
 """
@@ -53,13 +53,13 @@ def check_constraints(
 def check_constraint_columns(
     constraints: Sequence[Written[Constraint]], columns: tuple[str, ...], path: str, problems: Problems
 ) -> None:
-    """Tell of columns that conditions read and the rows do not have."""
+    """Report columns that conditions read and the rows do not have."""
     for written in constraints:
         constraint = written.value
         try:
             expression: exp.Expr = parse_expression(constraint.condition, several=False)
         except ValueError:
-            continue  # told by check_constraints
+            continue  # reported by check_constraints
         for column in unknown_columns(expression, "", TableName(None, "row"), columns, ()):
             problems.add(
                 "CONSTRAINT",

@@ -48,7 +48,7 @@ def _given(node: exp.Expr) -> list[str]:
 
 
 def kind_of_node(node: exp.Expr) -> str:
-    """What a person would call a part of a query."""
+    """The name by which a person knows a part of a query."""
     if isinstance(node, exp.Query):
         return "a subquery"
     if isinstance(node, exp.AggFunc):

@@ -1,4 +1,4 @@
-"""EMIT FINAL over joins by time: pairs, rows without a partner, and rows that meet a version.
+"""EMIT FINAL over joins by time: pairs, rows without a partner, and rows that are joined with a version.
 
 A pair of an interval join is final as soon as both rows are there, because nothing takes it away. It is new where one
 of its rows came after the newest receipt. A row without a partner is final when the interval around it has passed. A
@@ -143,7 +143,7 @@ class JoinedRows:
     def _comparisons(
         self, first: int, last: int, *, nested: bool = False
     ) -> Iterator[tuple[tuple[int, int], str, tuple[int, int]]]:
-        """The comparisons that all partners have met, each with its two sides."""
+        """The comparisons that are true for all partners, each with its two sides."""
         read, between = self.read, False
         parts, begin = [], first
         while self._is_inside(first, last):
@@ -223,7 +223,7 @@ class JoinedRows:
         return f"CASE {cases}ELSE {pair} END" if cases else pair
 
     def _hidden(self, first: Side, second: Side) -> Iterator[tuple[int, int, str]]:
-        """What keeps our columns out of `*`."""
+        """The edits that keep our columns out of `*`."""
         read, select = self.read, self.select
         aliases = [side.source.alias.lower() for side in (first, second)]
         for begin, end in read.items(select.first + 1, select.from_):
@@ -254,8 +254,8 @@ class JoinedRows:
 class AsOfRows:
     """`SELECT .. FROM rows [LEFT] JOIN versions FOR SYSTEM_TIME AS OF rows.time AS v ON .. [WHERE ..]`.
 
-    A version that comes later is of a later time, or late. So a row meets its version for good when the watermark has
-    passed its time.
+    A version that comes later is of a later time, or late. So a row is joined with its version for good when the
+    watermark has passed its time.
     """
 
     read: SelectReader

@@ -2,8 +2,8 @@
 
 Rows that came in time, and have the time up to which the watermark has come, are all that there will ever be of these
 times. A row is written once when all rows are there that it follows from. Where the select list stands there is a
-further column with the time of the row, by which the rows that are final since the newest receipt are told; nobody
-else sees it.
+further column with the time of the row, which identifies the rows that are final since the newest receipt. Nobody else
+sees it.
 
 The tokens of the query are read, and the text is changed in its places only (`freshline.sql.select_reader`).
 """
@@ -127,7 +127,7 @@ class _OverRows:
         )
 
     def _frame(self, over: int) -> _Frame:
-        """What stands behind OVER, and the function before it."""
+        """The frame behind OVER, with the function before it."""
         read = self.read
         name, arguments = self._called(over)
         shown = f"{name.lower()}(..) OVER"
@@ -171,7 +171,7 @@ class _OverRows:
         return read.tokens[opening - 1].value, (opening + 1, closing)
 
     def _looks_back(self, arguments: tuple[int, int]) -> bool:
-        """Whether LAG looks at earlier rows: by one, or by a number that is written."""
+        """Whether LAG reads earlier rows: by one, or by a number that is written."""
         items = list(self.read.items(*arguments))
         if len(items) < 2:
             return True

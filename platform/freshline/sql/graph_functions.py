@@ -245,7 +245,7 @@ def _reads_edges(source: exp.Subquery) -> bool:
 
 
 def _not_by_row(select: exp.Select) -> Iterator[exp.Expr]:
-    """What an expression of the query has that does not follow from one row of the function."""
+    """The parts of the query's expressions that do not follow from one row of the function."""
     for item in (*select.expressions, select.args.get("where")):
         if item is not None:
             yield from item.find_all(exp.Query, exp.AggFunc, exp.Window, exp.UDTF, exp.Explode)

@@ -15,8 +15,8 @@ VERIFY MATERIALIZED TABLE t [PARTITION (column = 'value')]
 CREATE SAVEPOINT s [FOR t, ..]    RESTORE SAVEPOINT s    DROP SAVEPOINT s    SHOW SAVEPOINTS
 ```
 
-They become values here; nothing is looked up and nothing is done. What the grammar knows and this version does not have
-is refused with a sentence. Any other statement is one for Spark.
+They become values here; no name is resolved and nothing is done. A part that the grammar knows and this version does
+not have is refused with a sentence. Any other statement is one for Spark.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from freshline.values.names import TableName
 from freshline.values.rules import declaration_error
 
 Partition = tuple[tuple[str, str], ...]
-# From when on a changed declaration holds, where it is no date.
+# From when on a changed declaration applies, where it is no date.
 NOW = "now"
 BEGINNING = "beginning"
 
-# Where a statement is told to stand: it has no file.
+# Location shown for statements, which have no file.
 STATEMENT = "statement"
 _LEADING = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
 _WORD = re.compile(r"\w+")
-# What begins with one of these, and goes on as below, is ours.
+# A statement that begins with one of these, and goes on as below, is ours.
 _OURS = {
     "ALTER": re.compile(r"MATERIALIZED\b", re.IGNORECASE),
     "CREATE": re.compile(r"(OR\s+\w+\s+)?(MATERIALIZED|SOURCE|SAVEPOINT)\b", re.IGNORECASE),
@@ -112,7 +112,7 @@ class Refresh:
 
 @dataclass(frozen=True)
 class AlterQuery:
-    """Another query for a table; `start` says from when on it holds: `now`, `beginning` or a date, None unstated."""
+    """Another query for a table; `start` says from when on it applies: `now`, `beginning`, a date, None unstated."""
 
     table: TableName
     query: str
@@ -151,7 +151,7 @@ class ShowCreate:
 
 @dataclass(frozen=True)
 class ShowRefreshes:
-    """What was done and decided."""
+    """The refreshes that were made, and the decisions."""
 
     table: TableName | None
 

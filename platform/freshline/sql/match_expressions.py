@@ -1,6 +1,6 @@
 """The expressions of MATCH_RECOGNIZE in Spark's SQL: the conditions of DEFINE, and MEASURES.
 
-A condition over the row and its neighbours is computed by Spark, row by row. One that looks at the rows matched so far
+A condition over the row and its neighbours is computed by Spark, row by row. One over the rows matched so far
 is known only while a match is searched for: Spark computes its parts, and the matcher compares them. Measures are
 aggregates over rows that are matched already, so Spark computes them whatever they are.
 """
@@ -544,7 +544,7 @@ class Measures(_Expressions):
         return "".join([*parts, self.text.text[at : self.tokens[last - 1].end]])
 
     def _replaced(self, names: Mapping[int, _Name], index: int, final: bool) -> tuple[str, int]:
-        """What stands for a call or a column, and its last token; empty for another token."""
+        """The SQL in place of a call or a column, and its last token; empty for another token."""
         if self._is_call(index, _NAVIGATION):
             return self._navigated(names, index, final), self._closing(index + 1)
         if self._is_call(index, _AGGREGATES):
@@ -639,7 +639,7 @@ class Measures(_Expressions):
             pair = f"CASE WHEN {taken} AND {value} IS NOT NULL THEN {placed} END"
             return f"transform(array_sort(collect_list({pair}){over}), freshline_x -> freshline_x.v)"
         values = [
-            # What is no value of rows, as the accuracy of an approximation, is a constant for Spark as it stands.
+            # An argument without values of rows, as an approximation's accuracy, is a constant for Spark as it stands.
             self._raw(begin, end)
             if place and not any(self._lies_in(name, begin, end) for name in names.values())
             else f"CASE WHEN {taken} THEN {self._value(names, begin + (place == 0 and bool(distinct)), end, 0)} END"

@@ -518,7 +518,7 @@ class _Lowering:
         return None
 
     def _looks_inside(self, clauses: _Clauses, program: Program, conditions: Conditions) -> bool:
-        """Whether the conditions look at rows of the match alone, and the row that is asked about."""
+        """Whether the conditions read rows of the match alone, and the row that is asked about."""
         depths = depths_of(program)
         for name, first, last in self._definitions(clauses, conditions.variables):
             for index in range(first, last):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from freshline.sql.tokens import Kind, Token
 from freshline.values.rules import nearest
 
-# What stands in FROM with TABLE and a table behind it, in parentheses.
+# The functions that stand in FROM with TABLE and a table behind it, in parentheses.
 TABLE_FUNCTIONS_OF_OURS = (
     "TUMBLE",
     "HOP",

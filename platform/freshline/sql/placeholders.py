@@ -1,6 +1,6 @@
 """Names of freshline's own in queries that are written out, in the words of the person who wrote them.
 
-What Spark says of a query names the aliases that stand for window functions, patterns and joins as of a time, and the
+Spark's errors on a query name the aliases that stand for window functions, patterns and joins as of a time, and the
 views that tables are read under.
 """
 

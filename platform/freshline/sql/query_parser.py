@@ -3,7 +3,7 @@
 sqlglot is asked for structure only, and every place it gives is compared with the text that stands there. The
 text itself is never printed back from the tree: what Spark runs is what was written.
 
-What Spark would not understand (`FOR SYSTEM_TIME AS OF PROCTIME()`, `version_of(d)`) is covered by text of the
+Text that Spark would not understand (`FOR SYSTEM_TIME AS OF PROCTIME()`, `version_of(d)`) is covered by text of the
 same length before sqlglot sees it, so that offsets in the tree are offsets in the file.
 """
 
@@ -105,7 +105,7 @@ def parse_query(
     With a condition of WHEN the text has it already (`freshline.sql.triggers.rows_when`). `moved` has the parts
     that stand elsewhere, see `Text`.
 
-    Raises DeclarationErrors with everything that can be told at once.
+    Raises DeclarationErrors with everything that can be reported at once.
     """
     try:
         return _Parser(Text(text, path, line, moved), final, columns).parse()
@@ -134,7 +134,7 @@ def parse_structure(query: SqlQuery) -> exp.Query:
     """The tree of a query that was read before; `version_of(d)` stands in it as the number 0, and `ml_predict(m, a)`
     without its model.
 
-    It is the one that `parse_query` looked at, as long as that is kept, so nobody may change it.
+    It is the one that `parse_query` read, as long as that is kept, so nobody may change it.
     """
     return cast(exp.Query, _kept_trees(_covered(query.text, query.removed, query.covered))[0])
 
@@ -346,7 +346,7 @@ class _Parser:
             reach=self.lowered.reach,
             timed=self.lowered.timed,
             graph=self._graph_call(tree),
-            # A row of a lookup join keeps the dimension that it met, and a graph is read as a whole.
+            # A row of a lookup join keeps the dimension that it was joined with, and a graph is read as a whole.
             clock_calls=()
             if lookup_joins or self.graph is not None
             else find_clock_calls(_covered(self.text.text, removed, covered), self.tokens, _tree_or_none),
@@ -706,7 +706,7 @@ class _Parser:
         return any(start <= token.start < end for token in self.tokens)
 
     def _check_aliases(self, tree: exp.Expr) -> None:
-        """Inputs are read under views of other names, so two inputs that share an alias cannot be told apart."""
+        """Refuse two inputs that share an alias: they are read under other names, where only aliases differ."""
         for select in tree.find_all(exp.Select):
             seen: dict[str, str] = {}
             inputs = [select.args.get("from_"), *(select.args.get("joins") or ())]

@@ -1,7 +1,7 @@
 """SESSION in Spark's SQL: rows of one key that follow each other closely enough are in one window.
 
 By counting, so that no row depends on the order among rows of one time: a row begins a session where no row of its key
-lies at most a gap before it, and its session is told by how many such rows there are up to its time.
+lies at most a gap before it, and the number of such rows up to its time identifies its session.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BEGINS, _SESSION = "freshline_begins", "freshline_session"
 
 
 def except_columns(names: Sequence[str]) -> str:
-    """What stands behind a star that leaves these columns out."""
+    """The text behind a star that leaves these columns out."""
     return f" EXCEPT ({', '.join(names)})" if names else ""
 
 

@@ -19,7 +19,7 @@ from freshline.values.spec import SideOutput
 
 
 def check_conditions(outputs: Sequence[Written[SideOutput]], path: str, problems: Problems) -> bool:
-    """Whether each condition is one over a row, and takes the same rows each time; tells of the others."""
+    """Whether each condition is one over a row, and takes the same rows each time; reports the others."""
     right = True
     for output in outputs:
         condition = output.value.condition
@@ -52,7 +52,7 @@ def side_queries(query: Text, name: TableName, outputs: Sequence[SideOutput]) ->
 def _rows(query: Text, name: TableName, conditions: Sequence[tuple[SideOutput, bool]]) -> Text:
     """The rows that some conditions take, and others do not. A condition that is neither true nor false takes none.
 
-    What was written stays on its line; of conditions, which stand before the query, the text knows theirs.
+    The text that was written stays on its line; of conditions, which stand before the query, the text knows theirs.
     """
     # The line ends close comments that begin with two dashes. The alias is what a person reads where a column is
     # unknown to a condition.

@@ -38,7 +38,7 @@ class ColumnList:
 def read_statement(text: Text) -> TableClauses | SourceClauses | ModelClauses:
     """The one declaration of a SQL file.
 
-    Raises DeclarationError, or DeclarationErrors with all that can be told at once.
+    Raises DeclarationError, or DeclarationErrors with all that can be reported at once.
     """
     statements = _split(text)
     if not statements:
@@ -59,7 +59,7 @@ def read_statement(text: Text) -> TableClauses | SourceClauses | ModelClauses:
 
 
 def read_columns(text: Text) -> ColumnList:
-    """What stands between the parentheses of CREATE SOURCE."""
+    """The list between the parentheses of CREATE SOURCE."""
     header = _Header(text, text.tokens())
     header.column_list(closing=False)
     header.problems.raise_all()

@@ -1,7 +1,7 @@
-"""Joins that FOR SYSTEM_TIME follows: lookup joins, which meet a dimension as it is, and as-of joins.
+"""Joins that FOR SYSTEM_TIME follows: lookup joins, which read a dimension as it is, and as-of joins.
 
 Both are read the same way: the table is joined by equalities with its columns. Only where the text itself is needed,
-for the probe of a lookup and the places of an as-of join, its tokens are looked at.
+for the probe of a lookup and the places of an as-of join, its tokens are read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from freshline.values.as_of_joins import AsOfJoin
 from freshline.values.query import LookupJoin, Reference, Span
 from freshline.values.rules import nearest
 
-# Tells of a mistake: its rule, a sentence, and where in the text it stands.
+# Reports a mistake: its rule, a sentence, and where in the text it stands.
 Fail = Callable[[str, str, int], object]
 
 
@@ -50,7 +50,7 @@ class SystemTimeJoins:
     def _joins_of(
         self, tables: Sequence[exp.Table], references: Sequence[Reference], time: str
     ) -> Iterator[tuple[Reference, exp.Join]]:
-        """The joins of tables that FOR SYSTEM_TIME follows; one at the beginning of FROM is told."""
+        """The joins of tables that FOR SYSTEM_TIME follows; one at the beginning of FROM is reported."""
         by_start = {reference.span.start: reference for reference in references}
         for table in tables:
             reference = by_start.get(int(table.parts[0].meta.get("start", -1)))

@@ -27,7 +27,7 @@ _CALLED = {
 # Spark knows these without parentheses too, unless a column has that name.
 _BARE = ("CURRENT_TIMESTAMP", "CURRENT_DATE", "LOCALTIMESTAMP")
 _COMPARED = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ)
-# What a moment may be made of beside the call: sums with literals, whole dates, and the starts of days, months, ...
+# The parts of a moment beside the call: sums with literals, whole dates, and the starts of days, months, ...
 _MADE_OF = (
     exp.Literal,
     exp.Interval,
@@ -95,7 +95,7 @@ def _calls(tokens: Sequence[Token]) -> list[ClockCall]:
 
 
 def _is_filter(column: exp.Column, clocks: set[int]) -> bool:
-    """Whether a call is compared with rows, by a condition of WHERE that must hold for each row by itself."""
+    """Whether a call is compared with rows, by a condition of WHERE that must be true of each row by itself."""
     side: exp.Expr = column
     while not isinstance(side.parent, (*_COMPARED, exp.Between)):
         around = side.parent

@@ -1,4 +1,4 @@
-"""What a token of a query is by those beside it: a keyword or a name, an operator or a place where a value begins."""
+"""The role of a token of a query, by those beside it: a keyword or a name, an operator or where a value begins."""
 
 from __future__ import annotations
 

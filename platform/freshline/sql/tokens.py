@@ -2,7 +2,7 @@
 
 The header is our own grammar, but its words, quotes and comments are those of Spark SQL: sqlglot's tokenizer
 cuts both, so header and query can stand in one file. Lines are counted from offsets, not taken from
-tokens: a token of several lines would otherwise be told at its end.
+tokens: a token of several lines would otherwise be located at its end.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Text:
         try:
             found = Spark().tokenize(self.text)
         except TokenError as error:
-            # sqlglot tells the line of the end and the offset of the beginning.
+            # sqlglot gives the line of the end and the offset of the beginning.
             missing = re.search(r"Missing (.+?) from \d+:(\d+)", f"{error.__cause__}")
             offset = int(missing[2]) if missing else max(self.text.rfind("/*"), 0)
             what = f"the {missing[1]}" if missing else "the quote or comment"

@@ -18,7 +18,7 @@ from freshline.values.rules import Problems
 def rows_when(query: Text, name: str, condition: Written[str]) -> Text:
     """The query of the rows for which the condition of WHEN is true; `name` is what a person reads of it in errors.
 
-    What was written stays on its line.
+    The text that was written stays on its line.
     """
     # The line ends close comments that begin with two dashes.
     text = f"SELECT * FROM ({query.text}\n) AS `{name}` WHERE\n"
@@ -32,7 +32,7 @@ def rows_when(query: Text, name: str, condition: Written[str]) -> Text:
 
 
 def check_condition(condition: Written[str], path: str, problems: Problems) -> bool:
-    """Whether it is a condition over one row, and the same for each row that is the same; else `problems` tells why."""
+    """Whether it is a condition over one row, and the same for each row that is the same; `problems` get the reason."""
     wrong = _why_not(condition.value)
     if wrong is not None:
         text = " ".join(condition.value.split())

@@ -19,9 +19,9 @@ TIE_BREAKER, DELETE_WHEN = "as-of.tie-breaker", "as-of.delete-when"
 
 
 def read_versions(options: Options, watermark: Watermark | None, *, declared: bool) -> Versions | None:
-    """How as-of joins meet the rows, None without a watermark; `declared` says that one is written.
+    """The way in which as-of joins read the rows, None without a watermark; `declared` says that one is written.
 
-    What is wrong goes to the problems of `options`.
+    Mistakes go to the problems of `options`.
     """
     for key in (TIE_BREAKER, DELETE_WHEN):
         options.require(key, "a WATERMARK, which names the time of a version", declared)

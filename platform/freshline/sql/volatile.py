@@ -25,7 +25,7 @@ _TEXTS = (exp.Lower, exp.Upper, exp.Concat, exp.ConcatWs, exp.DPipe, exp.Trim, e
 
 
 def find_volatile(tree: exp.Expr, *, compared: bool = True) -> str | None:
-    """What in a tree gives another value each time: the name of a function, or a text that is the time of the query.
+    """The part of a tree that gives another value each time: a function's name, or a text that is the query's time.
 
     None where there is nothing. Without `compared`, texts that are compared with something are taken for texts.
     """

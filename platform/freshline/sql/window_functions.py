@@ -64,7 +64,7 @@ _SHAPES = {
 }
 # Those whose windows are of one key, which PARTITION BY behind the input names.
 _BY_KEY = ("SESSION", "COUNT_WINDOW")
-# What makes other rows than those that a query reads.
+# The words of a query that make other rows than those that it reads.
 _NOT_BY_ROW = tuple(
     "WITH DISTINCT JOIN LATERAL GROUP HAVING QUALIFY OVER WINDOW ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET "
     "UNION INTERSECT EXCEPT MINUS PIVOT UNPIVOT TABLESAMPLE".split()
@@ -375,7 +375,7 @@ class _Lowering(CallReader):
     def _arrivals(
         self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]
     ) -> Iterator[tuple[int, str]]:
-        """What is added to the SELECTs of a query, which may stand in parentheses, and before which character."""
+        """The text that is added to the SELECTs of a query, maybe in parentheses, and before which character."""
         self._require_rows(first, last, refuse)
         unions = [index for index in self._at_top(("UNION",), first, last) if not self._is_operand(first, index)]
         for begin, end in zip([first, *(index + 2 for index in unions)], [*unions, last], strict=True):
