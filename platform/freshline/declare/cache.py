@@ -1,8 +1,8 @@
 """Parsed declarations, kept by the content they were parsed from.
 
 A cache may be lost, damaged or unwritable at any moment without any effect but time. It is one file of JSON, written
-beside its place and then renamed, and begins with the sum of what follows: a damaged file is never decoded. What it
-says is read as values of known classes, so whoever can write the file can give wrong values and run nothing.
+beside its place and then renamed, and begins with the sum of what follows: a damaged file is never decoded. Its content
+is read as values of known classes, so whoever can write the file can give wrong values and run nothing.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class DeclarationCache(Generic[T]):
 
 
 def to_values(value: Any, kind: Any) -> Any:
-    """A value of that class as what JSON can hold."""
+    """A value of that class in a form that JSON has."""
     return _converter().unstructure(value, unstructure_as=kind)
 
 

@@ -1,6 +1,6 @@
 """The declared tables and sources as one graph, in order.
 
-Built once from values, then only read. Whoever holds a Graph may rely on it: every name that is read is declared,
+Built once from values, then only read. Whoever has a Graph may rely on it: every name that is read is declared,
 there is no circle, every table has a freshness that what drives it can deliver, and a mode with its reason.
 """
 
@@ -28,7 +28,7 @@ RESERVED_PREFIX = "freshline_"
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What a project says about freshness and modes where a declaration does not."""
+    """The freshness and the thresholds of modes of a project, for declarations without their own."""
 
     default_freshness: Freshness
     continuous_below: Freshness
@@ -43,7 +43,7 @@ class Graph:
     """All declarations by name; `order` has sources first, and every table behind what it reads.
 
     `freshnesses` and `modes` are those in force. `overrides` are freshnesses that win over the declared ones (see
-    `with_freshness`); `declared` is what would hold without them, empty where there are none. `models` are no part of
+    `with_freshness`); `declared` are those that they replace, empty where there are none. `models` are no part of
     `specs`: nothing is refreshed for them.
     """
 
@@ -74,7 +74,7 @@ class Graph:
 
     @cached_property
     def kept(self) -> tuple[TableName, ...]:
-        """What freshline keeps fresh, in order: all but the sources that are read in place."""
+        """The tables and sources that freshline keeps fresh, in order: all but the sources that are read in place."""
         return tuple(name for name in self.order if is_brought_in(self.specs[name]))
 
     def spec(self, name: TableName) -> Spec:
@@ -104,7 +104,7 @@ class Graph:
         return self.freshnesses[self.spec(name).name]
 
     def declared_freshness(self, name: TableName) -> Freshness:
-        """The freshness that would hold without any override."""
+        """The freshness without any override."""
         return (self.declared or self.freshnesses)[self.spec(name).name]
 
     def with_freshness(self, overrides: Mapping[TableName, Freshness]) -> Graph:
@@ -139,7 +139,7 @@ class Graph:
             read
             for read in self.driving(name)
             # A source that is read in place has, at every moment, all that there is: its freshness is the rhythm of
-            # whoever writes it, and holds nothing up.
+            # whoever writes it, and delays nothing.
             if is_brought_in(self.specs[read]) and self.freshnesses[read] > own
         )
 
@@ -163,7 +163,7 @@ class Graph:
         return tuple(dict.fromkeys(each for name in names for each in (name, *beside.get(name, ()))))
 
     def reads(self, name: TableName) -> tuple[TableName, ...]:
-        """What a table reads itself; nothing for a source."""
+        """The inputs that a table reads itself; nothing for a source."""
         spec = self.spec(name)
         return spec.reads if isinstance(spec, TableSpec) else ()
 
@@ -203,7 +203,7 @@ class Graph:
 
     @cached_property
     def meeting(self) -> frozenset[TableName]:
-        """The tables that are met below by another way from one of their sources.
+        """The tables on one of two ways from a shared source that a table below joins again.
 
         A table that reads two inputs which share a source reads versions that contain the same of it. So how much they
         contain counts for everything on both ways, also where it changes no row. An input that does not drive is read
@@ -218,7 +218,7 @@ class Graph:
         return frozenset(found)
 
     def meetings(self, name: TableName) -> tuple[tuple[TableName, TableName], ...]:
-        """The tables below that meet this one by another way, each with a table on that way, in order."""
+        """The tables below where a second way joins this table's, each with a table on the second way, in order."""
         return self._meetings.get(name, ())
 
     @cached_property
@@ -298,7 +298,7 @@ def arrange(declarations: Iterable[Declaration], broken: frozenset[TableName], p
 def build_graph(declarations: Sequence[Declaration], thresholds: Thresholds, problems: Problems) -> Graph:
     """The graph of declarations that are in order and whose columns are known.
 
-    Freshness and mode of each are settled here; what cannot be had is added to `problems`.
+    The freshness and the mode of each are decided here; what cannot be had is added to `problems`.
     """
     by_name = {declaration.spec.name: declaration for declaration in declarations}
     freshnesses = _freshnesses(by_name, [d.spec.name for d in declarations], thresholds, problems)
@@ -485,7 +485,7 @@ def _stated(spec: Spec) -> Freshness | None:
 
 
 def _tightest(asked: Sequence[tuple[bool, Freshness]]) -> Freshness | None:
-    """What consumers ask for; those that the table does not drive count only where there are no others."""
+    """The freshness that consumers ask for; those that the table does not drive count only without any others."""
     counted = [freshness for counts, freshness in asked if counts] or [freshness for _, freshness in asked]
     return min(counted, default=None)
 

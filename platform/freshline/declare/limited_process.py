@@ -3,7 +3,7 @@
 Python cannot be stopped from within: a signal reaches the main thread alone, and no thread while C code runs. So such
 code runs in a process that is asked by lines of JSON, and killed when it takes longer or more memory than it may.
 Memory is inspected from outside, over the process and what it started, because a limit of the address space would
-count what Arrow and gRPC reserve and never use, and would hold for each child anew. Killing ends all that it started,
+count what Arrow and gRPC reserve and never use, and would apply to each child anew. Killing ends all that it started,
 also what left its session. The promise is for mistakes: code that hides its children on purpose is not found.
 
 Where the one that asks is killed, the process ends too, whatever it is doing: see `_end_with_asker`.
@@ -36,7 +36,7 @@ LOG = logging.getLogger(__name__)
 
 # By it everything that a process started is found, wherever it went.
 MARK = "FRESHLINE_LIMITED_PROCESS"
-# The descriptor of a pipe whose other end the one that asks holds open as long as it lives.
+# The descriptor of a pipe whose other end the one that asks keeps open as long as it lives.
 LIFE = "FRESHLINE_LIMITED_PROCESS_LIFE"
 # Until a process has loaded what it needs to begin with, on a machine that is busy.
 START_SECONDS = 120.0
@@ -163,7 +163,7 @@ class LimitedProcess:
         _kill_group(self._process.pid)
         self._process.kill()
         self._process.wait()
-        # Until none is found: one may have forked while it was looked for, and a killed one is there for a moment more.
+        # Until none is found: one may have forked during the search, and a killed one is there for a moment more.
         begun = time.monotonic()
         while left := self._left():
             for process in left:
@@ -197,7 +197,7 @@ class LimitedProcess:
         else:
             self._inspected_at = time.monotonic()
             processes = self._tree()
-        # What is resident is known at once and counts shared pages of each; the exact sum takes longer.
+        # Resident memory is known at once and counts shared pages of each; the exact sum takes longer.
         if sum(_memory(process, shared=True) for process in processes) > most and self.memory() > most:
             self.kill()
             raise LimitError(f"took more than {most / 2**20:.0f} MB of memory")

@@ -32,7 +32,7 @@ _SETTLED_SECONDS = 2
 
 
 class OnChange(StrEnum):
-    """What a table does with the rows that it has when a model's file is another one."""
+    """The treatment of a table's rows when a model's file is another one."""
 
     RECOMPUTE = "recompute"
     NEW_ROWS = "new-rows"

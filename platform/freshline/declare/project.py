@@ -1,7 +1,7 @@
 """From a folder on disk to settings and a graph.
 
 The only part of `declare` that touches the disk and the environment, both handed in or named by settings. Everything
-that is wrong with a project's declarations is told at once, in the order of file and line.
+that is wrong with a project's declarations is reported at once, in the order of file and line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from freshline.values.spec import SourceSpec, Spec, TableSpec
 if TYPE_CHECKING:
     from freshline.declare.python_loading import PythonLoader
 
-# What is known of a table's inputs by name: their columns, which are logs, and how as-of joins meet their rows.
+# Resolves a table by its inputs: their columns, by name, which of them are logs, and how as-of joins read their rows.
 Resolve = Callable[
     [
         Declaration,
@@ -57,7 +57,7 @@ COMPONENT_FILE = "defs.yaml"
 
 @dataclass(frozen=True)
 class _Caches:
-    """What was read last time: declarations, models, what the files of models had, and tables with their columns."""
+    """The results of the last reading: declarations, models, contents of model files, and tables with their columns."""
 
     declarations: DeclarationCache[Declaration]
     models: DeclarationCache[ModelSpec]
@@ -194,7 +194,7 @@ def _read(
 
 
 def _files(settings: Settings, problems: Problems, left_out: frozenset[Path]) -> Iterator[Path]:
-    """The declaration files, in order, without some; files that cannot be ones are told."""
+    """The declaration files, in order, without some; files that cannot be ones are reported."""
     folder = settings.declarations
     if not folder.is_dir():
         problems.add(
@@ -427,7 +427,7 @@ def _graph(
             settled[spec.name] = _placed_source(declaration, spec, settings, environ, problems)
             continue
         if any(read not in settled for read in spec.reads):
-            continue  # what is wrong with its inputs is told; it is not to blame
+            continue  # the mistake of its inputs is reported; it is not to blame
         inputs = {read: columns_of(settled[read].spec) for read in spec.reads}
         logs = frozenset(read for read in spec.reads if _is_log(settled[read].spec))
         try:
@@ -517,7 +517,7 @@ def _with_own_bounds(
 
 
 def _check_window_times(spec: TableSpec, settled: Mapping[TableName, Declaration], problems: Problems) -> None:
-    """That windows are made of times, of sources whose columns are declared; of others the refresh looks at it."""
+    """Check that windows are made of times, where a source's columns are declared; the refresh checks the others."""
     times = (*spec.query.window_times, *spec.query.pattern_times) if isinstance(spec.query, SqlQuery) else ()
     if not times:
         return
@@ -529,7 +529,7 @@ def _check_window_times(spec: TableSpec, settled: Mapping[TableName, Declaration
 
 
 def _check_nodes(spec: TableSpec, settled: Mapping[TableName, Declaration], problems: Problems) -> None:
-    """That both ends of edges are nodes, of sources whose columns are declared; of others the refresh looks at it."""
+    """Check that both ends of edges are nodes, where a source's columns are declared; the refresh checks the others."""
     if isinstance(spec.query, SqlQuery) and spec.query.graph is not None:
         types = {read: _window_input(settled[read].spec).types for read in spec.reads}
         error = spec.query.graph.check(types, spec.written_at.path)

@@ -56,7 +56,7 @@ TRAVEL = ("openlineage", "otel")
 OTHERS = ("spark-confs", "idle-seconds", "parallel-refreshes", *PYTHON, "umask", "log-format", "alerts")
 KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, *METRICS, *LOOKS, *TRAVEL, *OTHERS)
 LOG_FORMATS = ("text", "json")
-# What each environment has of its own.
+# The settings that each environment has of its own.
 APART = ("state", "warehouse", "control-store")
 VARIABLES = {
     "FRESHLINE_MAVEN_MIRROR": "maven-mirror",
@@ -255,7 +255,7 @@ class _Reader:
         return found
 
     def python(self) -> dict[str, Any]:
-        """What loading a Python file and calling its function may take."""
+        """The limits of loading a Python file and of calling its function."""
         found: dict[str, Any] = {}
         if "python-time-limit" in self.values:
             found["python_seconds"] = float(self.freshness("python-time-limit", DEFAULT_FRESHNESS).seconds)
@@ -279,7 +279,7 @@ class _Reader:
         return found
 
     def looks(self) -> dict[str, Any]:
-        """What people are shown of tables."""
+        """The settings of what people see of tables."""
         found: dict[str, Any] = {}
         if "masked-columns" in self.values:
             value = self.values["masked-columns"]

@@ -86,7 +86,7 @@ def own_modules(root: Path, file: Path, text: str) -> dict[str, str]:
             try:
                 found[path] = module.read_text(encoding="utf-8-sig")
             except (OSError, UnicodeDecodeError):
-                continue  # importing it will tell what is wrong with it
+                continue  # importing it will show what is wrong with it
             waiting.append((module, found[path]))
     return found
 
@@ -112,7 +112,7 @@ def _execute(root: Path, file: Path, text: str, path: str) -> ModuleType:
     name = f"freshline_declaration_{hashlib.sha256(str(file).encode()).hexdigest()[:16]}"
     module = ModuleType(name)
     module.__file__ = str(file)
-    # Dataclasses and pickling look their module up by name while the file runs.
+    # Dataclasses and pickling find their module by name while the file runs.
     sys.modules[name] = module
     try:
         exec(compile(text, str(file), "exec", dont_inherit=True), module.__dict__)
@@ -165,7 +165,7 @@ def _own_modules_apart(root: Path) -> Iterator[None]:
         if name != "__main__" and (_is_own_module(module, root) or name.partition(".")[0] in hidden):
             del sys.modules[name]
     sys.path.insert(0, str(root))
-    # Bytecode is matched by the second in which its source was written: two changes within one would look the same.
+    # Bytecode is matched by the second in which its source was written: two changes within one would seem the same.
     sys.dont_write_bytecode = True
     importlib.invalidate_caches()
     try:

@@ -96,7 +96,7 @@ def _errors(told: list[dict[str, Any]]) -> DeclarationError:
 def main() -> None:
     """Answer the process that started this one, until it has nothing more to ask."""
     channel = Channel()
-    # What every declaration needs is loaded before the time of the first one counts.
+    # The modules that every declaration needs are loaded before the time of the first one counts.
     from freshline.declare import python_file, table  # noqa: F401
     from freshline.declare.project import declare_python
 

@@ -40,7 +40,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Note:
-    """What one call of `freshline.table`, `freshline.process` or `freshline.source` was given, and where."""
+    """The arguments of one call of `freshline.table`, `freshline.process` or `freshline.source`, and its line."""
 
     kind: str
     line: int
@@ -57,7 +57,7 @@ def read(name: str) -> Input:
 
 
 def lookup(name: str) -> Input:
-    """The default of a parameter that meets the table `name` as a dimension, at a version pinned by the refresh."""
+    """The default of a parameter that reads the table `name` as a dimension, at a version pinned by the refresh."""
     return Input(name, is_lookup=True)
 
 
@@ -126,9 +126,9 @@ def table(
     With `query`, the table is that SELECT and there is no function.
 
     `freshness` is a timedelta, a text such as "30 seconds" or "PT5M", or "DOWNSTREAM"; without it the project's default
-    holds. `name` is by default the function's name, in the namespace of the file's folder. `mode` is "auto",
+    applies. `name` is by default the function's name, in the namespace of the file's folder. `mode` is "auto",
     "continuous", "incremental" or "batch"; `watermark` is a column and how much older than the newest a row may be;
-    `constraints` are conditions by name, each alone or with what becomes of a row that does not meet it, such as
+    `constraints` are conditions by name, each alone or with the treatment of a row that violates it, such as
     {"positive": ("amount > 0", "DROP ROW")};
     `options` are those of WITH.
 
@@ -271,7 +271,7 @@ def read_note(
 ) -> TableClauses | SourceClauses:
     """The clauses of one declaration; raises DeclarationErrors for arguments that cannot be read.
 
-    `text` is that of the file, in which the lines of SQL are looked up.
+    `text` is that of the file, in which the lines of SQL are found.
     """
     reader = _NoteReader(note, text, path)
     clauses = reader.source(default_name) if note.kind == "source" else reader.table(default_name, code_hash)

@@ -72,7 +72,7 @@ def yaml_schema() -> Schema:
 
 
 def _own_settings() -> dict[str, Schema]:
-    """What an environment may have too, by key."""
+    """The settings that an environment may have too, by key."""
     reference = _matching(REFERENCE)
     values: dict[str, Schema] = {
         **dict.fromkeys((*settings.PATHS, *settings.FRESHNESSES, *settings.TEXTS), _TEXT),

@@ -184,7 +184,7 @@ def _of_record(clauses: SourceClauses) -> list[tuple[str, str]]:
 def _facts(
     connector: type[Connector] | None, record_format: type[Format] | None, *, upserts: bool
 ) -> Mapping[str, Metadata]:
-    """What decoding finds out of a record beside its values."""
+    """The facts that decoding finds of a record beside its values."""
     if record_format is None:
         of_format: Mapping[str, Metadata] = {}
     else:
@@ -253,7 +253,7 @@ def _check_upserts(
 
 
 def _tombstones(options: Options, *, upserts: bool) -> Tombstones | None:
-    """What a record without a value is, None where it is not declared."""
+    """The meaning of a record without a value, None where it is not declared."""
     text = options.choice("tombstones", tuple(Tombstones))
     if text == Tombstones.DELETE and not upserts:
         options.require("tombstones", "'changes' = 'upsert', which names the row that is deleted", False)

@@ -1,6 +1,6 @@
 """From the clauses of CREATE MATERIALIZED TABLE to a TableSpec.
 
-A table is judged in two steps. `declare_table` judges what its file alone can tell, and is cached by the file.
+A table is judged in two steps. `declare_table` judges what follows from its file alone, and is cached by the file.
 `resolve_table` needs the columns of what the table reads, and is cached by these.
 """
 
@@ -60,7 +60,7 @@ MOST_PARTITION_VALUES = 1_000
 
 
 def declare_table(clauses: TableClauses) -> Declaration:
-    """Judge what the file alone can tell; raises DeclarationErrors with all that is wrong."""
+    """Judge what follows from the file alone; raises DeclarationErrors with all that is wrong."""
     problems = Problems()
     at = clauses.written_at
     kind = _merge_kind(clauses)
@@ -215,7 +215,7 @@ def _without_clock(query: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery:
 def _check_side_outputs(
     clauses: TableClauses, query: SqlQuery | PythonQuery | None, merge: Merge | None, problems: Problems
 ) -> None:
-    """That the rows of the query can be told apart by conditions on them."""
+    """Check that conditions on the rows of the query can divide them."""
     path = clauses.written_at.path
     volatile = find_volatile(parse_structure(query), compared=False) if isinstance(query, SqlQuery) else None
     beside = {
@@ -239,7 +239,7 @@ def _check_side_outputs(
 
 
 def _check_graph(clauses: TableClauses, query: SqlQuery | PythonQuery | None, problems: Problems) -> None:
-    """That nothing asks for some of the rows apart from the others, or depends on the last digits of a rank."""
+    """Check that nothing asks for a part of the rows by itself, or depends on the last digits of a rank."""
     graph = query.graph if isinstance(query, SqlQuery) else None
     if graph is None:
         return
@@ -313,8 +313,8 @@ def resolve_table(
 ) -> TableSpec:
     """The spec with its columns; raises DeclarationErrors for what does not fit the inputs.
 
-    `inputs` holds the columns of what the table reads (None: not known), `logs` those of them that are log tables,
-    `versions` how as-of joins meet their rows.
+    `inputs` has the columns of what the table reads (None: not known), `logs` those of them that are log tables,
+    `versions` how as-of joins read their rows.
     """
     spec = declaration.spec
     assert isinstance(spec, TableSpec)
@@ -460,7 +460,7 @@ def _with_versions(
     return replace(query, as_of_joins=tuple(joins), meaning=f"{query.meaning} {meant}")
 
 
-# -- what the file tells
+# -- what follows from the file
 
 
 def _query(clauses: TableClauses, problems: Problems) -> SqlQuery | PythonQuery | None:
@@ -470,7 +470,7 @@ def _query(clauses: TableClauses, problems: Problems) -> SqlQuery | PythonQuery 
     path = clauses.written_at.path
     outputs = [output.value for output in clauses.side_outputs]
     if not check_conditions(clauses.side_outputs, path, problems):
-        outputs = []  # what is wrong is told; what is wrong in the query is told too
+        outputs = []  # their mistakes are reported, and those of the query too
     text = main_query(Text(query.text, path, query.line), clauses.name, outputs)
     final = None if clauses.final is None else clauses.final.value
     if final is not None and final.condition is not None and check_condition(final.condition, path, problems):
@@ -646,7 +646,7 @@ def _partition_values(
         return ()
     values = tuple(value.strip() for value in (options.raw(key) or "").split(","))
     different = len(set(values)) == len(values) <= MOST_PARTITION_VALUES
-    # What Dagster takes as the key of a partition.
+    # A key of a partition as Dagster takes it.
     if not different or not all(value and value.isprintable() and "..." not in value for value in values):
         options.reject(
             key,
@@ -684,7 +684,7 @@ def _check_retried(query: SqlQuery, options: Options, problems: Problems) -> Non
 
 
 def _check_any(query: SqlQuery, options: Options, problems: Problems) -> None:
-    """Of a dimension one row a key is read, so it is looked up by one key."""
+    """Check that all lookups of a dimension use one key, because one row a key is read of it."""
     keys: dict[TableName, frozenset[str]] = {}
     for join in query.lookup_joins:
         asked = frozenset(column.lower() for column, _ in join.keys)
@@ -825,7 +825,7 @@ def _check_merge_query(query: SqlQuery, at: Location, problems: Problems) -> Non
 
 
 def _beside_input(table: exp.Table) -> list[str]:
-    """What makes other rows or other columns of the input, for which a merge has columns of its own beside those."""
+    """The parts that make other rows or columns of the input, for which a merge has columns of its own beside those."""
     found = ["UNPIVOT" if pivot.args.get("unpivot") else "PIVOT" for pivot in table.args.get("pivots") or ()]
     alias = table.args.get("alias")
     if isinstance(alias, exp.TableAlias) and alias.columns:
@@ -858,7 +858,7 @@ def _check_merge_columns(
             problems.add(problem.rule, problem.message, declaration.at(problem.option))
 
 
-# -- what the inputs tell
+# -- what follows from the inputs
 
 
 def _of_query(

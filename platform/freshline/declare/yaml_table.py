@@ -69,7 +69,7 @@ class YamlTable:
             return None
 
     def clauses(self) -> TableClauses:
-        """What the entry says. Raises DeclarationErrors with everything that is wrong with it."""
+        """The clauses of the entry. Raises DeclarationErrors with everything that is wrong with it."""
         reader = _Reader(self.node, self.at)
         clauses = reader.table()
         reader.problems.raise_all()
