@@ -63,7 +63,7 @@ class ModelSpec:
     facts: tuple[int, ...] = field(default=(), compare=False)
 
     def at(self, option: str) -> Location:
-        """Where an option is written that a problem is about."""
+        """The place of an option that a problem is about."""
         return Location(self.written_at.path, self.path_line if option == "path" else self.written_at.line)
 
     @property
@@ -180,7 +180,7 @@ def check_calls(
 
 
 def check_kept_models(spec: TableSpec, problems: Problems, *, has_side_outputs: bool = False) -> None:
-    """That rows which keep the prediction of an earlier file are only ever added, and to one table.
+    """Check that rows which keep the prediction of an earlier file are only ever added, and to one table.
 
     With `has_side_outputs` some rows of the query go to other tables, which ask the model again at times of their own.
     """

@@ -244,7 +244,7 @@ class _Reader:
         return found | self.doors() | self.python() | self.looks() | self.travel()
 
     def travel(self) -> dict[str, Any]:
-        """Where lineage events and traces go, and the form of logs."""
+        """The destinations of lineage events and traces, and the form of logs."""
         found: dict[str, Any] = {}
         if "log-format" in self.values:
             found["log_format"] = self.one_of("log-format", LOG_FORMATS)

@@ -408,7 +408,7 @@ class _NoteReader:
         return self.note.line
 
     def process(self, code_hash: str) -> tuple[PythonQuery | None, tuple[ProcessOutput, ...]]:
-        """How the class makes the rows of the table, and of each of its outputs."""
+        """The way in which the class makes the rows of the table, and of each of its outputs."""
         made, given = self.note.function, self.note.given
         if not isinstance(made, type) or made.__qualname__ != made.__name__ or not callable(getattr(made, "row", None)):
             self.refuse(
@@ -461,7 +461,7 @@ class _NoteReader:
         return query, beside
 
     def check_code(self, name: str) -> None:
-        """That the class asks no clock and no chance."""
+        """Check that the class asks no clock and no chance."""
         for line, called in clock_calls(self.text, name):
             self.problems.add(
                 "PROCESS_CLOCK",

@@ -446,7 +446,7 @@ def _watermark(clauses: SourceClauses, problems: Problems) -> Watermark | None:
 
 
 def _watermark_options(clauses: SourceClauses, options: Options) -> tuple[float, float, bool]:
-    """How far times may be ahead, when a partition is idle, both in seconds, and whether the clock is followed then."""
+    """The seconds that times may be ahead, those until a partition is idle, and whether the clock is followed then."""
     for key in (
         *("watermark.max-ahead", "watermark.idle", "watermark.when-idle"),
         *("alert.watermark-after", "alert.late-rows-above"),

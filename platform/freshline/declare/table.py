@@ -658,7 +658,7 @@ def _partition_values(
 
 
 def _cache_sizes(options: Options) -> tuple[int, int]:
-    """How many rows of the first input and of the others may be kept."""
+    """The most rows of the first input and of the others that are kept."""
     enabled = options.boolean("delta-join.cache-enable") is not False
     left = options.whole("delta-join.left-cache-size", 0, MOST_CACHED_ROWS)
     right = options.whole("delta-join.right-cache-size", 0, MOST_CACHED_ROWS)

@@ -28,7 +28,7 @@ PROCESSES = frozenset({AlertKind.ENGINE_SILENT, AlertKind.SCHEDULER_SILENT})
 
 
 class AlertLevel(StrEnum):
-    """How bad it is."""
+    """The severity of an alert."""
 
     WARN = "WARN"
     FAIL = "FAIL"

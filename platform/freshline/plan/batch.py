@@ -1,4 +1,4 @@
-"""Which batch tables are requested of Dagster now, and in which runs.
+"""The batch tables that are requested of Dagster now, in runs.
 
 The plan is made anew at every check, from how the tables stand: ticks that were missed collapse into one, and nothing
 has to be remembered but the requests that have not helped yet. Everything here comes from the arguments; no clock and
@@ -109,7 +109,7 @@ def _wait(
 
 
 def _wait_for_first(graph: Graph, run: Collection[TableName], empty: Collection[TableName]) -> str | None:
-    """Why a run would fail: something that it reads, and does not refresh, has nothing in it yet."""
+    """The reason why a run would fail: something that it reads, and does not refresh, has nothing in it yet."""
     for name in run:
         for read in graph.reads(name):
             if read in empty and read not in run:

@@ -173,7 +173,7 @@ def _whole(situation: Situation) -> Full | AdoptDefinition | None:
 
 
 def _gaps_or_nothing(situation: Situation) -> Candidates:
-    """Where partitions are missing, which come before all changes, or nothing that drives the table changed."""
+    """The step where partitions are missing, which precede all changes, or nothing that drives the table changed."""
     spec = situation.spec
     if situation.gaps:
         return _only(FillPartitions(situation.gaps, Reason("PARTITIONS_MISSING", _shown(situation.gaps))))

@@ -50,7 +50,7 @@ class Root:
 
 
 def seen_of(where: Mapping[str, Any]) -> int:
-    """How far a position of a root is: the number of the batch of a log, or the version.
+    """The number of a root's position: that of the batch of a log, or the version.
 
     >>> seen_of({"table_id": "a", "seq": 4}), seen_of({"table_id": "a", "version": 7})
     (4, 7)
@@ -59,7 +59,7 @@ def seen_of(where: Mapping[str, Any]) -> int:
 
 
 def cut_of(roots: RootPositions) -> dict[str, int]:
-    """How far into each root positions are, as candidates have it."""
+    """The numbers of positions by root, as candidates have them."""
     return {root: seen_of(where) for root, where in roots.items()}
 
 
@@ -69,7 +69,7 @@ def least_of(every: Iterable[RootPositions]) -> dict[str, Mapping[str, Any]]:
 
 
 def greatest_of(every: Iterable[RootPositions]) -> dict[str, Mapping[str, Any]]:
-    """Of each root the most that any of these has seen."""
+    """The greatest position of each root that any of these has seen."""
     return _picked(every, lambda new, old: seen_of(new) > seen_of(old))
 
 

@@ -31,7 +31,7 @@ _ANY_FILE = "0" * 64
 
 
 class ChangeClass(StrEnum):
-    """How much a changed declaration changes; members are in the order of what they ask of a person."""
+    """The extent of a declaration's change; members are in the order of what they ask of a person."""
 
     UNCHANGED = "unchanged"
     ADDITIVE = "additive"

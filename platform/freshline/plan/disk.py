@@ -20,13 +20,13 @@ _HOUR, _DAY = 3_600, 86_400
 
 
 def history_seconds(spec: Spec, mode: Mode) -> int:
-    """How long versions and changes are kept: as declared, else by the mode."""
+    """The time for which versions and changes are kept: as declared, else by the mode."""
     return spec.history_seconds or (CONTINUOUS_HISTORY_SECONDS if mode is Mode.CONTINUOUS else HISTORY_SECONDS)
 
 
 @dataclass(frozen=True)
 class CommitSize:
-    """When a commit was made, and the bytes of the files that it added, replaced, and wrote for the change feed."""
+    """The time of a commit, and the bytes of the files that it added, replaced, and wrote for the change feed."""
 
     at: datetime
     added: int

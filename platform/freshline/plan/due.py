@@ -1,4 +1,4 @@
-"""Which tables are due.
+"""The tables that are due.
 
 A table is due early enough to keep its promise: when its data timestamp plus its freshness is as near as what the
 refreshes on the longest way from its roots take. Everything here comes from the arguments; no clock and no storage is
@@ -29,7 +29,7 @@ def critical_paths(graph: Graph, seconds: Mapping[TableName, float]) -> dict[Tab
 
 
 def due_at(data_timestamp: datetime, freshness: Freshness, path_seconds: float) -> datetime:
-    """When refreshing must begin for the promise to be kept; not before the data timestamp itself."""
+    """The time at which refreshing must begin to keep the promise; not before the data timestamp itself."""
     return data_timestamp + timedelta(seconds=max(0.0, freshness.seconds - path_seconds))
 
 
@@ -57,7 +57,7 @@ def next_due(
     now: datetime,
     left_alone: Container[TableName] = (),
 ) -> datetime | None:
-    """When the first table or source becomes due; `now` where one is due already, None where there is none at all.
+    """The time at which the first table or source becomes due; `now` where one is, None where there is none at all.
 
     Those `left_alone` do not count. Data timestamps only become newer, so nothing is due before unless the tables, what
     refreshes take or the clock are others then.

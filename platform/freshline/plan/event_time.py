@@ -67,7 +67,7 @@ class EventTimeFacts:
 
     @property
     def rows_text(self) -> str:
-        """When rows change, in one line."""
+        """The times at which rows change, in one line."""
         match self.final:
             case "windows":
                 lateness = timedelta(seconds=self.lateness_seconds or 0)

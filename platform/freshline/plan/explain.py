@@ -80,7 +80,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How a table is kept up, case by case.
+    """The ways in which a table is kept up, case by case.
 
     `event_time` is None where nothing follows from times of events. `models` are those that its query asks, with their
     versions. `clock` is the time for which its rows passed the temporal filters of its query, None where there is none

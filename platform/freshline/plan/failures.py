@@ -1,4 +1,4 @@
-"""When failures in a row suspend a table (rule 12 of docs/rules.md).
+"""The failures in a row that suspend a table (rule 12 of docs/rules.md).
 
 Counted are scheduled failures that a retry cannot help: not those of a store or broker that is away, of refreshes that
 a person asked for, of backfills, nor of what the table reads. Attempts within one tick are one failure. Any success
@@ -27,7 +27,7 @@ LONGEST_STEP = timedelta(minutes=5)
 
 
 def tick_of(freshness: Freshness) -> timedelta:
-    """How long failed attempts count as one failure.
+    """The time within which failed attempts count as one failure.
 
     >>> tick_of(Freshness(10)), tick_of(Freshness(86400))
     (datetime.timedelta(seconds=10), datetime.timedelta(seconds=180))
@@ -55,7 +55,7 @@ def is_to_suspend(row: FailureRow) -> bool:
 
 
 def suspension_reason(row: FailureRow) -> str:
-    """Why the table was suspended, with its last error."""
+    """The reason for which the table was suspended, with its last error."""
     minutes = int((row.last_at - row.first_at).total_seconds() // 60)
     return (
         f"{row.count} failures in a row over {minutes} minutes that a retry cannot help, the last one "

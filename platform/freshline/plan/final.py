@@ -95,7 +95,7 @@ def _is_final(spec: SourceSpec | TableSpec) -> bool:
 
 
 def check_time(graph: Graph, name: TableName, column: str, at: Location, problems: Problems) -> None:
-    """That the watermark of an input is of the column by which its rows are put into windows, or timers run."""
+    """Check that the watermark of an input is of the column by which its rows are put into windows, or timers run."""
     read = graph.spec(name)
     if isinstance(read, SourceSpec):
         own = frozenset() if read.watermark is None else frozenset({read.watermark.column.lower()})

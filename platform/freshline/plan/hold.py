@@ -1,4 +1,4 @@
-"""Which tables are left alone by what refreshes by itself, and why (rules 3 and 11 of docs/rules.md).
+"""Tables that are left alone by what refreshes by itself, with the reason (rules 3 and 11 of docs/rules.md).
 
 A suspended table and those that it drives are; so are those whose sensor a person switched off in Dagster. Batch
 tables are left to Dagster where one was ever heard of. A person may refresh all of them by hand. Everything here comes
@@ -32,7 +32,7 @@ class HeldBy(StrEnum):
 
 @dataclass(frozen=True)
 class Hold:
-    """Why one table is left alone; `cause` is the suspended table above a blocked one."""
+    """The reason why one table is left alone; `cause` is the suspended table above a blocked one."""
 
     by: HeldBy
     reason: str

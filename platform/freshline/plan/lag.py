@@ -126,5 +126,5 @@ def stands_still(
 
 
 def lag_seconds(data_timestamp: datetime | None, now: datetime) -> float | None:
-    """How far the data is behind `now`, never negative; None where there is no data yet."""
+    """The seconds that the data is behind `now`, never negative; None where there is no data yet."""
     return None if data_timestamp is None else max(0.0, (now - data_timestamp).total_seconds())

@@ -131,7 +131,7 @@ def commits_to_remove(versions: Iterable[int], checkpoints: Iterable[int], log_f
 
 
 def retention(history: timedelta, oldest_need: datetime | None, now: datetime) -> timedelta:
-    """How far back Delta must allow readers to go: the history, or to the oldest need, with a day to spare.
+    """The time that Delta must allow readers to go back: the history, or to the oldest need, with a day to spare.
 
     In whole days beyond the history, so that a table's properties are not written all the time.
 

@@ -1,4 +1,4 @@
-"""Which files of models the rows of a table follow, by its receipt.
+"""The files of models that the rows of a table follow, by its receipt.
 
 A receipt names for each model the SHA-256 of every file that rows may follow, the newest last. With `on-change` =
 `recompute` there is one. With `new-rows` rows of earlier files stay, and such a table can only gain rows until it is

@@ -85,7 +85,7 @@ def _continuous_work(graph: Graph, seconds: Mapping[TableName, float]) -> float:
 def _workers(
     graph: Graph, seconds: Mapping[TableName, float], due_seconds: Mapping[TableName, float], parallel: int
 ) -> float:
-    """How many refreshes of continuous tables can be made at once beside the others, which leave them one at least."""
+    """The number of refreshes of continuous tables at once beside the others, which leave them one at least."""
     early = critical_paths(graph, due_seconds)
     occupied = 0.0
     for name in graph.order:

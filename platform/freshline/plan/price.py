@@ -189,7 +189,7 @@ def _least(records: Sequence[RefreshResult], scales: Sequence[float]) -> _Cost:
 
 
 def _distance(changed: int, rows: int) -> int:
-    """How many times, in whole doublings, one number is the other: of records as near as each other the newest counts.
+    """The doublings, in whole ones, from one number to the other: of records as near as each other the newest counts.
 
     >>> _distance(100, 110), _distance(100, 1000), _distance(1000, 100)
     (0, 3, 3)

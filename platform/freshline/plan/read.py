@@ -1,4 +1,4 @@
-"""How a table is read: as rows of one version, as the changes between two, or as the one and then the other.
+"""Reads of a table: the rows of one version, the changes between two, or the one and then the other.
 
 The modes have the names that other systems use. A read is decided here on what the table's log has, before anything is
 read, so that what is no longer there is an error with a sentence, never fewer rows.
@@ -19,7 +19,7 @@ DEFAULT_EXPIRY_DAYS = 30
 
 
 class ReadMode(StrEnum):
-    """Where a read begins. The first three hand out rows first, the others changes only."""
+    """The beginning of a read. The first three hand out rows first, the others changes only."""
 
     LATEST_FULL = "latest-full"  # the newest rows, then changes
     AS_OF = "as-of"  # the rows of a version, a time or a savepoint; no changes

@@ -60,7 +60,7 @@ def _newest_of_each(records: list[RefreshResult], kept: int) -> list[RefreshResu
 
 
 def newest_decisions(records: Iterable[RefreshResult]) -> list[RefreshResult]:
-    """Of each table the newest change of its freshness, and its suspension unless it was resumed later.
+    """The newest change of each table's freshness, and its suspension unless it was resumed later.
 
     They are sentences for a person to read: no record says whether one is still meant.
     """

@@ -92,7 +92,7 @@ class RequestRecord:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """When a process was last heard of, and what it said of itself."""
+    """The last sign of a process, with what it said of itself."""
 
     at: datetime
     detail: Mapping[str, Any]

@@ -105,7 +105,7 @@ class Savepoint:
 
     @property
     def cut(self) -> dict[str, Mapping[str, Any]]:
-        """How far every table that knows a root has read it at least, by the roots' names."""
+        """The least position of each root up to which every table that knows it has read, by the roots' names."""
         receipts = (saved.version.receipt for saved in self.tables)
         return least_of(receipt.cut for receipt in receipts if receipt is not None)
 

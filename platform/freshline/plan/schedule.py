@@ -27,7 +27,7 @@ _WEIGHT = {POLLED: 0, DUE: 1, WOKEN: 2}
 
 @dataclass(frozen=True)
 class Wish:
-    """Why a table is to be refreshed, and since when.
+    """The reason why a table is to be refreshed, and since when.
 
     `after` are the inputs whose next refresh it waits for. `wave` is everything that drives the table, was to be
     refreshed with it, and was not refreshed since.

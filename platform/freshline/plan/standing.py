@@ -52,7 +52,7 @@ class Mistaken:
 
     @property
     def why(self) -> tuple[DeclarationError, ...]:
-        """Why it is left out: its mistakes, or that it reads tables that are left out."""
+        """The reason why it is left out: its mistakes, or that it reads tables that are left out."""
         if self.errors:
             return self.errors
         read = ", ".join(map(str, self.reads))

@@ -63,7 +63,7 @@ class Step(ABC):
 
     @property
     def reaches(self) -> tuple[Reach, ...]:
-        """How far around the times of affected keys inputs are read; empty where that is not known to be less."""
+        """The spans around the times of affected keys in which inputs are read; empty where no less is known to do."""
         return ()
 
     @property
@@ -225,7 +225,7 @@ class Situation:
 
     @property
     def without_change_feed(self) -> Reason | None:
-        """Why changed rows cannot be read; None where every changed input has them."""
+        """The reason why changed rows cannot be read; None where every changed input has them."""
         for changes in self.changed.values():
             if not changes.log and not changes.change_feed:
                 return Reason("CDF_DISABLED", str(changes.name))
@@ -233,7 +233,7 @@ class Situation:
 
     @property
     def other_dimension(self) -> Reason | None:
-        """Why new rows of a function in Python would not be of one table with the stored ones; None where they are.
+        """The reason why new rows of a function in Python do not fit the stored ones; None where they do.
 
         All rows have one version of a dimension. A check may have seen a newer one since, so the receipt counts.
         """

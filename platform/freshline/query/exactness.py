@@ -493,14 +493,14 @@ def _literal(node: exp.Expr, kinds: list[Kind | None]) -> Kind:
 
 
 def _quotient(node: exp.Expr, kinds: list[Kind | None]) -> Kind:
-    """Of whole numbers it is a DOUBLE."""
+    """The kind of a quotient, which is a DOUBLE for whole numbers."""
     del node
     made = _computed(kinds)
     return made if made in (Kind.DECIMAL, Kind.OTHER) else Kind.UNSURE
 
 
 def _rounded(node: exp.Expr, kinds: list[Kind | None]) -> Kind | None:
-    """Of a DOUBLE it is a whole number, unless digits behind the point are asked for."""
+    """The kind of a floor or ceiling: a whole number for a DOUBLE, unless digits behind the point are asked for."""
     del node
     return kinds[0] if len(kinds) > 1 or kinds[0] in (Kind.WHOLE, Kind.DECIMAL) else Kind.WHOLE
 

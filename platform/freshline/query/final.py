@@ -1,4 +1,4 @@
-"""Which queries EMIT FINAL is for: those of which each window, or each row, can be written alone.
+"""The queries that EMIT FINAL is for: those of which each window, or each row, can be written alone.
 
 A query over the windows of a function gives the same rows for some windows whether it reads these or all of them, where
 every operator keeps windows separate: it groups by a bound, or partitions by one. Then the rows of the windows that
@@ -138,7 +138,7 @@ class _Checker:
         return None
 
     def _check_place(self, select: exp.Select) -> None:
-        """That a SELECT stands in FROM, and is no value or condition."""
+        """Require that a SELECT stands in FROM, and is no value or condition."""
         around = select.parent
         while isinstance(around, exp.Subquery | exp.SetOperation):
             around = around.parent
@@ -175,7 +175,7 @@ class _Checker:
         return found
 
     def _check_from(self, source: exp.Expr, bounds: Mapping[str, str]) -> None:
-        """That what stands behind FROM has its rows and, of the columns that are bounds, their names."""
+        """Require that what stands behind FROM has its rows and, of the columns that are bounds, their names."""
         if isinstance(source.this, exp.Subquery):
             self._check_from(source.this, bounds)
         given = source.args.get("alias")
@@ -224,7 +224,7 @@ class _Checker:
                 yield item.alias_or_name.lower(), bounds[column.name.lower()]
 
     def _check_input(self, windowed: exp.Expr) -> None:
-        """That the rows that are put into windows are rows of the inputs, and by which column of each they are."""
+        """Require that the rows of windows are rows of the inputs, and note the columns that put them there."""
         names = {reference.span.start: reference.name for reference in self.query.references}
         column = self.query.window_times[0].column.lower()
         for table in declared_tables(windowed):
@@ -279,7 +279,7 @@ class _Checker:
         return names[next(select.find_all(exp.Table)).parts[0].meta["start"]]
 
     def _require_rows(self, table: exp.Table, select: exp.Select) -> None:
-        """That each row of a query that is put into windows is one row of the one table that it reads."""
+        """Require that each row of a query that is put into windows is one row of the one table that it reads."""
         self._check_from(table, {})
         node: exp.Expr | None = select
         while isinstance(node, exp.Query) and not (isinstance(node, exp.Subquery) and node.alias == WINDOWED):
@@ -289,7 +289,7 @@ class _Checker:
             node = node.parent
 
     def _check_rows(self, node: exp.Expr) -> None:
-        """That a query without windows gives a row for each row of its inputs, or none."""
+        """Require that a query without windows gives a row for each row of its inputs, or none."""
         if isinstance(node, exp.Subquery):
             self._require_no(node, _ACROSS)
             self._check_from(node, {})
@@ -308,7 +308,7 @@ class _Checker:
             self._check_rows(source)
 
     def _check_timed(self, node: exp.Expr, *, joined: bool) -> None:
-        """That a query gives a row, or none, for each row that is final by its time, or is `joined`."""
+        """Require that a query gives a row, or none, for each row that is final by its time, or is `joined`."""
         while isinstance(node, exp.Subquery):
             self._require_no(node, _ACROSS)
             self._check_from(node, {})
@@ -329,7 +329,7 @@ class _Checker:
             self._check_timed(source, joined=joined)
 
     def _check_row(self, node: exp.Expr, *, over: bool = False, joined: bool = False) -> None:
-        """That a query is a SELECT that gives a row, or none, for each row of its input.
+        """Require that a query is a SELECT that gives a row, or none, for each row of its input.
 
         With `over` it may have OVER, and with `joined` its input is a join.
         """
@@ -373,7 +373,7 @@ def _is_windowed(node: exp.Subquery) -> bool:
 
 
 def _alias_of(source: exp.Expr) -> str:
-    """By what the columns of a source in FROM are named, in lower case; empty without a name."""
+    """The name that qualifies the columns of a source in FROM, in lower case; empty without a name."""
     while isinstance(source, exp.Subquery):
         pivots = source.args.get("pivots") or ()
         alias = str(pivots[-1].alias if pivots else source.alias)

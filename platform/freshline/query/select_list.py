@@ -56,7 +56,7 @@ def _grouped(query: Query, tree: exp.Expr) -> frozenset[str] | None:
 
 
 def _shown_as(query: Query, select: exp.Select, key: exp.Expr) -> str | None:
-    """Under which name the select list has the grouping key, in lower case; None where it has not, or nobody knows."""
+    """The name of the grouping key in the select list, in lower case; None where it has none, or nobody knows."""
     for item in select.expressions:
         if query.is_same(item_expression(item), key):
             return str(item.alias_or_name.lower())
@@ -135,7 +135,7 @@ def split_expressions(text: str | None) -> tuple[str, ...]:
 
 
 def stored_order(spec: TableSpec, order: str | None, tie_breaker: str | None) -> StoredOrder:
-    """Which parts of an order can be read from the stored row (they are columns that the select list keeps)."""
+    """The parts of an order that can be read from the stored row (they are columns that the select list keeps)."""
     assert isinstance(spec.query, SqlQuery)
     if order is None:
         return StoredOrder(None, None)

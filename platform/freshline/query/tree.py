@@ -29,7 +29,7 @@ Types = Mapping[str, Mapping[str, str]]
 
 
 class Reading(StrEnum):
-    """How a relation is read."""
+    """The state in which a relation is read."""
 
     NEW = "new"
     OLD = "old"

@@ -96,6 +96,6 @@ class Declaration:
         return "FRESHNESS" in self.lines
 
     def at(self, clause: str) -> Location:
-        """Where the clause stands; where the declaration stands when it has no line of its own."""
+        """The place of the clause; that of the declaration when it has no line of its own."""
         written_at = self.spec.written_at
         return Location(written_at.path, self.lines.get(clause, written_at.line))

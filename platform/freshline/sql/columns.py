@@ -47,7 +47,7 @@ class _Input:
 
     @property
     def shown(self) -> str:
-        """How messages call it: an alias that freshline gave is not known to a person."""
+        """The name of it in messages: an alias that freshline gave is not known to a person."""
         if not self.is_given:
             return self.alias
         return "the query in parentheses" if self.name is None else str(self.name)

@@ -109,7 +109,7 @@ class JoinedRows:
         return kind, sources, (on + 1, select.from_end)
 
     def _check_calls(self) -> None:
-        """That no `*` is a part of a value, which would have our columns too."""
+        """Require that no `*` is a part of a value, which would have our columns too."""
         read, depth = self.read, 0
         for index in range(self.select.first + 1, self.select.last):
             depth += (read.word(index) == "(") - (read.word(index) == ")")

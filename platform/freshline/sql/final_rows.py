@@ -197,7 +197,7 @@ class _OverRows:
         return tuple(found)
 
     def _bounds(self, units: int, last: int, shown: str) -> tuple[int | None, int]:
-        """How far a frame goes before a row and behind it, in microseconds."""
+        """The microseconds that a frame goes before a row and behind it."""
         read = self.read
         if units >= last:
             return None, 0
@@ -216,7 +216,7 @@ class _OverRows:
         return before, behind
 
     def _before(self, units: int, first: int, last: int, shown: str) -> int | None:
-        """How far back a bound is, in microseconds; 0 for one that is not, None where it is not known."""
+        """The microseconds that a bound goes back; 0 for one that does not, None where it is not known."""
         read = self.read
         of, amount = read.word(first), read.written(first, last)
         if read.word(last - 1) == "ROW" or of == "UNBOUNDED":

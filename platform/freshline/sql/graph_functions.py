@@ -261,7 +261,7 @@ def _is_star(item: exp.Expr) -> bool:
 
 
 def _check_ranks(select: exp.Select, refuse: Callable[[str], DeclarationError]) -> None:
-    """That ranks, which are right within a tolerance only, are shown once and decide nothing in this query."""
+    """Require that ranks, right within a tolerance only, are shown once and decide nothing in this query."""
     shown = [item for item in select.expressions if _is_star(item.unalias()) or _is_rank(item.unalias())]
     # Spark lets later items of the list name earlier ones.
     names = {GraphFunction.PAGERANK.value, *(item.alias_or_name.lower() for item in shown if _is_rank(item.unalias()))}

@@ -139,7 +139,7 @@ class Drop:
 
 @dataclass(frozen=True)
 class ShowTables:
-    """How every table stands."""
+    """The state of every table."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Describe:
 
 @dataclass(frozen=True)
 class Explain:
-    """How a table is refreshed after each kind of change."""
+    """The steps of a table's refresh after each kind of change."""
 
     table: TableName
 

@@ -208,7 +208,7 @@ class _Expressions:
         return "".join([*parts, self.text.text[at : self.tokens[last - 1].end]])
 
     def _require_plain(self, first: int, last: int, call: int) -> None:
-        """That no navigation or aggregate stands among tokens."""
+        """Require that no navigation or aggregate stands among tokens."""
         for index in range(first, last):
             if self._is_call(index, _NAVIGATION | _AGGREGATES | frozenset({"CLASSIFIER", "MATCH_NUMBER"})):
                 raise self._refuse(

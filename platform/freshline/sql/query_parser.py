@@ -366,7 +366,7 @@ class _Parser:
         return find_graph_call(self.graph, tree, edges, self.text)
 
     def _moments(self) -> tuple[tuple[Span, str, int], ...]:
-        """Where the bounds of FINAL windows stand, or the watermark of WHEN; lowering has written them."""
+        """The places of the bounds of FINAL windows, or of the watermark of WHEN; lowering has written them."""
         if self.lowered.late is None and not self.is_triggered:
             return ()
         names = NOW if self.is_triggered else f"{AFTER}|{UNTIL}|{READ}"
@@ -413,7 +413,7 @@ class _Parser:
                 )
 
     def _system_times(self) -> tuple[list[Span], list[AsOfTime]]:
-        """Where FOR SYSTEM_TIME AS OF PROCTIME() stands, and where it names the time of rows."""
+        """The places of FOR SYSTEM_TIME AS OF PROCTIME(), and those that name the time of rows."""
         found: list[Span] = []
         times: list[AsOfTime] = []
         for index, token in enumerate(self.tokens):
@@ -452,7 +452,7 @@ class _Parser:
         return calls
 
     def _model_calls(self) -> tuple[ModelCall, ...]:
-        """Where a model is asked: ml_predict(m, a, b) and model_version_of(m)."""
+        """The calls of models: ml_predict(m, a, b) and model_version_of(m)."""
         calls: list[ModelCall] = []
         for index, token in enumerate(self.tokens):
             if token.value.lower().startswith(PREDICT_FUNCTION) and self._words(index + 1, 1) == ("(",):
@@ -511,7 +511,7 @@ class _Parser:
         return None
 
     def _commas(self, opening: int, closing: int) -> int:
-        """How many commas separate the arguments of a call."""
+        """The number of commas between the arguments of a call."""
         depth, found = 0, 0
         for token in self.tokens[opening + 1 : closing]:
             depth += (token.word in ("(", "[")) - (token.word in (")", "]"))

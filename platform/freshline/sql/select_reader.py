@@ -1,4 +1,4 @@
-"""Where the parts of a SELECT stand whose rows are final by their time, and how its text is changed there.
+"""The places of a SELECT's parts whose rows are final by their time, and the changes of its text there.
 
 Only tokens are read, so what was written stays as it was, on its line.
 """
@@ -64,20 +64,20 @@ class Select:
 
 
 class SelectReader(CallReader):
-    """Where the parts of SELECTs stand."""
+    """Finds the parts of SELECTs by their tokens."""
 
     def _word(self, index: int) -> str:
         """The word of a token; empty also for one behind a dot, which is the name of a column or table."""
         return keyword(self.tokens, index) if index < len(self.tokens) else ""
 
     def windows(self) -> Iterator[int]:
-        """Where OVER stands behind a call."""
+        """The places of OVER behind a call."""
         for index in range(1, len(self.tokens)):
             if self._word(index) == "OVER" and self._word(index - 1) in (")", "NULLS"):
                 yield index
 
     def words(self, word: str) -> list[int]:
-        """Where a word stands."""
+        """The places of a word."""
         return [index for index in range(len(self.tokens)) if self._word(index) == word]
 
     def select_of(self, index: int) -> int:
@@ -141,7 +141,7 @@ class SelectReader(CallReader):
         return self.text.text[self.tokens[first].start : self.tokens[last - 1].end]
 
     def top(self, words: Sequence[str], first: int, last: int) -> Iterator[int]:
-        """Where one of these words stands among tokens, outside of parentheses in them."""
+        """The places of these words among tokens, outside of parentheses in them."""
         depth = 0
         for index in range(first, last):
             depth += (self._word(index) == "(") - (self._word(index) == ")")

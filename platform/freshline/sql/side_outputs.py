@@ -43,7 +43,7 @@ def main_query(query: Text, name: TableName, outputs: Sequence[SideOutput]) -> T
 
 
 def side_queries(query: Text, name: TableName, outputs: Sequence[SideOutput]) -> Iterator[Text]:
-    """For each side output of the table `name`, the query of the rows that it takes and that none before it takes."""
+    """The query of each side output of the table `name`: the rows that it takes and that none before it takes."""
     for number, output in enumerate(outputs):
         before = [(each, False) for each in outputs[:number]]
         yield _rows(query, name, [*before, (output, True)])

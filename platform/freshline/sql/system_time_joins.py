@@ -195,7 +195,7 @@ class SystemTimeJoins:
         )
 
     def _stars(self, reference: Reference, select: exp.Expr | None) -> list[tuple[int, bool]] | None:
-        """Where `*` and `alias.*` of the SELECT end that a table is read in; None where it is read in parentheses.
+        """The ends of `*` and `alias.*` of the SELECT that a table is read in; None where it is read in parentheses.
 
         One that leaves out columns ends behind the parenthesis of its EXCEPT. Those among the arguments of calls are a
         part of a value, which shall not have our column either. Where one cannot leave it out, that goes to `fail`.
@@ -291,7 +291,7 @@ _AFTER_ON = frozenset(
 
 
 def offset_of(node: exp.Expr) -> int:
-    """Where a node stands: its first identifier with a place, else the beginning of the query."""
+    """The place of a node: its first identifier with a place, else the beginning of the query."""
     starts = [int(i.meta["start"]) for i in node.find_all(exp.Identifier) if "start" in i.meta]
     return min(starts, default=0)
 

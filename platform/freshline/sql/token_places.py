@@ -33,7 +33,7 @@ def is_star_in_list(tokens: Sequence[Token], index: int) -> bool:
 
 
 def case_step(tokens: Sequence[Token], index: int, cases: int) -> int:
-    """By how much a token changes the number of CASE that are open, which is `cases`."""
+    """The change by a token of the number of CASE that are open, which is `cases`."""
     word = keyword(tokens, index)
     if word == "END" and cases and not expects_operand(tokens, index):
         return -1

@@ -286,7 +286,7 @@ class _Lowering(CallReader):
         return any(self._clause(word, first, last) < last for word in ("PARTITION", "ORDER"))
 
     def _clause(self, word: str, first: int, last: int) -> int:
-        """Where PARTITION BY or ORDER BY stands among tokens, or their end."""
+        """The place of PARTITION BY or ORDER BY among tokens, or their end."""
         depth = 0
         for index in range(first, last):
             depth += (self._word(index) == "(") - (self._word(index) == ")")
@@ -329,7 +329,7 @@ class _Lowering(CallReader):
     def _counts(
         self, given: Mapping[str, tuple[int, int]], refuse: Callable[[str, str], DeclarationError]
     ) -> tuple[int, int]:
-        """How many rows a window of COUNT_WINDOW has, and after how many the next one begins."""
+        """The rows that a window of COUNT_WINDOW has, and after how many the next one begins."""
         numbers: dict[str, int] = {}
         for name in ("SIZE", "SLIDE"):
             first, last = given.get(name, given["SIZE"])
@@ -420,7 +420,7 @@ class _Lowering(CallReader):
         yield self.tokens[from_ - 1].end, "".join(f", {quoted}.{name}" for name in ARRIVED)
 
     def _require_rows(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> None:
-        """That each row of a query is one row of what it reads."""
+        """Require that each row of a query is one row of what it reads."""
         for index in self._at_top(_NOT_BY_ROW, first, last):
             word = self._word(index)
             if self._is_operand(first, index) or (word == "DISTINCT" and self._word(index - 1) in ("IS", "NOT")):
@@ -465,7 +465,7 @@ class _Lowering(CallReader):
         return [part.lower() for part in table], table[-1]
 
     def _at_top(self, words: Sequence[str], first: int, last: int) -> Iterator[int]:
-        """Where one of these words stands among tokens, outside of parentheses in them and not behind a dot."""
+        """The places of these words among tokens, outside of parentheses in them and not behind a dot."""
         depth = 0
         for index in range(first, last):
             depth += (self._word(index) == "(") - (self._word(index) == ")")
@@ -540,7 +540,7 @@ def _gap(interval: Interval, refuse: Callable[[str, str], DeclarationError]) -> 
 
 
 def _require_windows(size: int, step: int, step_name: str, refuse: Callable[[str, str], DeclarationError]) -> None:
-    """That a whole number of steps makes a size, and not too many."""
+    """Require that a whole number of steps makes a size, and not too many."""
     if size % step:
         raise refuse("WINDOW_SIZE", f"SIZE is not a multiple of {step_name}")
     if size // step > MOST_WINDOWS:
@@ -656,7 +656,7 @@ class _Call:
         return f"({place} - pmod({shifted}, {size}))"
 
     def _place(self) -> tuple[str, str, tuple[str, ...]]:
-        """Where a row's time lies among the whole numbers of the grid, what to read for it, and what not to show."""
+        """The place of a row's time among the whole numbers of the grid, what to read for it, and what not to show."""
         if self.zone is None:
             return micros_of(self.time), self.source, ()
         place, hidden = f"{_ROWS}.{_NUMBER}", except_columns((_NUMBER,))

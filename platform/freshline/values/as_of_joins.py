@@ -18,7 +18,7 @@ _VERSIONS, _UNTIL = "freshline_versions", "freshline_until"
 
 @dataclass(frozen=True)
 class Versions:
-    """How the rows of a table are versions, as its declaration has it.
+    """The meaning of a table's rows as versions, by its declaration.
 
     `column` has the time since when each is valid. Of two of one key and time the one wins that has the greatest values
     of `tie_breaker`. A version for which `delete_when` (SQL over its columns) is true ends its key until the next.

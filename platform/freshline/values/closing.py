@@ -231,7 +231,7 @@ def came_in_time(alias: str, time: str, lateness: int) -> str:
 
 
 def late_by(alias: str, at: str, lateness: int) -> tuple[str, str]:
-    """By how many seconds a row is late, and whether it is; `at` are the microseconds of its time."""
+    """The seconds by which a row is late, and whether it is; `at` are the microseconds of its time."""
     before = _before(alias, lateness)
     return _seconds(f"{before} - {at}"), f"{at} <= {before}"
 

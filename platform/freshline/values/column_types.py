@@ -74,7 +74,7 @@ def takes_values(kind: str, of: str) -> bool:
 
 
 def _digits(kind: str) -> tuple[int, int] | None:
-    """How many digits a number has before and after the point; None for other types."""
+    """The digits that a number has before and after the point; None for other types."""
     if kind in _INTEGERS:
         return _INTEGERS[kind], 0
     found = _DECIMAL.fullmatch(kind)
@@ -108,7 +108,7 @@ def map_keys(kind: str) -> list[str]:
 
 
 def refuses_keys(kind: str) -> str | None:
-    """Why a format whose records have names, such as JSON, gives no values of a type; None where it does.
+    """The reason why a format with names in its records, such as JSON, gives no values of a type; None where it does.
 
     >>> refuses_keys("MAP<STRING, INT>")
     >>> refuses_keys("ARRAY<MAP<INT, STRING>>")
@@ -124,7 +124,7 @@ def refuses_keys(kind: str) -> str | None:
 
 
 def refuses_of_database(kind: str) -> str | None:
-    """Why no column of a database gives values of a type; None where one does: its values are single, or in one list.
+    """The reason why no database column gives values of a type; None where one does: single values, or one list.
 
     >>> refuses_of_database("ARRAY<INT>")
     >>> refuses_of_database("MAP<STRING, INT>")

@@ -30,7 +30,7 @@ _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 
 
 class Position(Extension, ABC):
-    """How far a table has read one of its inputs.
+    """The position up to which a table has read one of its inputs.
 
     A connector has a class of its own, a frozen value. Its JSON form stands in receipts, with `kind`, the name of the
     connector.
@@ -82,7 +82,7 @@ WITH_WATERMARK: Mapping[str, Metadata] = {"watermark": Metadata("TIMESTAMP", WAT
 
 @dataclass(frozen=True)
 class Place:
-    """Where a declaration is resolved: what its references stand for, and what its paths are relative to.
+    """The place of a declaration: what its references stand for, and what its paths are relative to.
 
     `at` gives the line of an option.
     """
@@ -208,7 +208,7 @@ class Connector(Extension, ABC):
 
     @property
     def shown(self) -> Mapping[str, str]:
-        """Where the system is, for people: facts by name, never a secret."""
+        """The place of the system, for people: facts by name, never a secret."""
         return {}
 
     @property

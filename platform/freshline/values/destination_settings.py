@@ -34,7 +34,7 @@ def read_openlineage(value: object, root: Path, where: str) -> OpenLineageSettin
 
 
 def read_otel(value: object, where: str) -> Destination:
-    """Where traces go; raises SettingsError."""
+    """The destination of traces; raises SettingsError."""
     return _Reader("otel", OTEL_KEYS, value, where).destination()
 
 

@@ -45,7 +45,7 @@ class Decoded:
 
 
 class Format(Extension, ABC):
-    """How records are written; subclasses are frozen dataclasses, whose fields are what one declaration says.
+    """A way to write records; subclasses are frozen dataclasses, whose fields are what one declaration says.
 
     `rejections` are its codes of quarantine, each with a sentence; the first is that of a record that is no record.
     `of_files` says that it can be read from files alone, `of_topics` that it cannot be read from files. `lines` says
@@ -90,7 +90,7 @@ class Format(Extension, ABC):
 
     @classmethod
     def refuses(cls, kind: str) -> str | None:
-        """Why no record of this format gives a value of a type, in the spelling of declarations; None where one does.
+        """The reason why no record gives a value of a type, in the spelling of declarations; None where one does.
 
         It is a clause, behind the column and its type, that says what to declare instead.
         """
@@ -153,7 +153,7 @@ class Format(Extension, ABC):
             return None
 
     def container(self, spec: SourceSpec) -> Any:
-        """How files are read whose records are not lines, a `freshline.sources.formats.container.Container`.
+        """The reader of files whose records are not lines, a `freshline.sources.formats.container.Container`.
 
         None for files of lines. It may load Spark, and needs a session of it.
         """

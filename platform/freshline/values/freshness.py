@@ -1,4 +1,4 @@
-"""How fresh a table must be: a positive whole number of seconds (rule 2 of docs/rules.md).
+"""The freshness that a table must have: a positive whole number of seconds (rule 2 of docs/rules.md).
 
 One value, three spellings: a SQL interval, a Python timedelta and an ISO-8601 duration. A refused value is
 shown with the reason and with what is accepted.

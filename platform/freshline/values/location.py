@@ -1,4 +1,4 @@
-"""Where something was written."""
+"""The place where something was written."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Expression:
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a merge does not fit the columns of its table: the rule of `freshline.values.rules`, and a sentence.
+    """A reason why a merge does not fit the columns of its table: a rule of `freshline.values.rules`, and a sentence.
 
     `option` is the one whose line is shown.
     """
@@ -90,7 +90,7 @@ class Merge(Extension, ABC):
         return ()
 
     def find_problems(self, spec: TableSpec) -> tuple[Problem, ...]:
-        """Why it does not fit the table; `spec` has the columns of the query, and the key in their spelling."""
+        """The reasons why it does not fit the table; `spec` has the query's columns, and the key in their spelling."""
         return ()
 
     @property
@@ -128,7 +128,7 @@ class Merge(Extension, ABC):
         return False
 
     def why_not_ignore(self, spec: TableSpec) -> tuple[str, ...]:
-        """Why `upstream-deletes` = `ignore` cannot be kept, a sentence each; empty where it can."""
+        """The reasons why `upstream-deletes` = `ignore` cannot be kept, a sentence each; empty where it can."""
         return () if self.compares_with_stored else (f"a merge other than {self.name}, which folds whole keys again.",)
 
     def complete(self, rows: DataFrame, spec: TableSpec) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Which mode keeps a table fresh (rule 3 of docs/rules.md), and why.
+"""The mode that keeps a table fresh (rule 3 of docs/rules.md), with its reason.
 
 A pure function of freshness, the two thresholds, an explicit REFRESH_MODE and what the declaration can serve:
 

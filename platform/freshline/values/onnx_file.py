@@ -59,7 +59,7 @@ class Signature:
 
     @property
     def arguments(self) -> int:
-        """How many arguments there are, UNKNOWN for any number."""
+        """The number of arguments, UNKNOWN for any number."""
         return self.inputs[0].width if self.is_matrix else len(self.inputs)
 
     @property

@@ -61,7 +61,7 @@ class Kind(StrEnum):
 
 
 class Reference(StrEnum):
-    """Where an option may name something outside of the declaration, as `${env:NAME}`."""
+    """The places where an option may name something outside of the declaration, as `${env:NAME}`."""
 
     NO = "no"
     PART = "part"  # anywhere in the text
@@ -199,7 +199,7 @@ class Options:
 
     @property
     def problems(self) -> Problems:
-        """Where problems with options go."""
+        """The collection to which problems with options are added."""
         return self._problems
 
     def values(self, table: tuple[Option, ...]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ Interval = tuple[datetime, datetime]
 
 
 class PartitionState(StrEnum):
-    """How a partition stands."""
+    """The state of a partition."""
 
     MISSING = "missing"
     RUNNING = "running"
@@ -123,7 +123,7 @@ def wanted_until(partitions: TimePartitions, now: datetime, *, open_too: bool) -
 def state_of(
     partition: TimePartition, spans: Sequence[Span], fingerprint: str, *, changed: Iterable[Interval] = ()
 ) -> PartitionState:
-    """How a partition stands; `changed` are the intervals whose rows changed in an input since they were computed."""
+    """The state of a partition; `changed` are the intervals whose rows changed in an input since it was computed."""
     if not find_gaps(spans, fingerprint, partition.start, partition.end):
         touched = any(start < partition.end and end > partition.start for start, end in changed)
         return PartitionState.STALE if touched else PartitionState.DONE

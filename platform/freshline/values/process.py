@@ -27,7 +27,7 @@ _CLOCKS = frozenset(
 
 @dataclass(frozen=True)
 class Process:
-    """How a class makes the rows of a table, or of one of its outputs.
+    """The way in which a class makes the rows of a table, or of one of its outputs.
 
     `keys` and `order` are columns of the input. `columns` are names and types of this table, `output` is its name among
     `outputs`, empty for the main table. `has_timer`: the class has a method `timer`, which runs by the watermark of the

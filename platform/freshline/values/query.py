@@ -229,7 +229,7 @@ class GraphCall:
 def node_types_problem(
     function: GraphFunction, ends: tuple[str, str], first: str | None, second: str | None
 ) -> str | None:
-    """Why the ends of edges are no nodes, by their types as Spark calls them (None: not known); None where they are."""
+    """The reason why ends of edges are no nodes, by Spark's types of them (None: not known); None where they are."""
     for column, kind in zip(ends, (first, second), strict=True):
         if kind is not None and not _NODES.fullmatch(kind):
             return (

@@ -27,7 +27,7 @@ FORMAT = 3
 
 @dataclass(frozen=True)
 class Violation:
-    """How many of the rows that a refresh computed violate a constraint, and some of them as JSON texts."""
+    """The number of a refresh's computed rows that violate a constraint, and some of them as JSON texts."""
 
     rows: int
     samples: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ class Destination:
 
 @dataclass(frozen=True)
 class OpenLineageSettings:
-    """Where the lineage events of refreshes go: an address, a file, or both. `namespace` is that of the jobs."""
+    """The place of the lineage events of refreshes: an address, a file, or both. `namespace` is that of the jobs."""
 
     destination: Destination | None
     file: Path | None = None

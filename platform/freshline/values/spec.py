@@ -29,7 +29,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Mode(StrEnum):
-    """How a table is kept fresh: what starts its refreshes."""
+    """The way in which a table is kept fresh: what starts its refreshes."""
 
     CONTINUOUS = "continuous"
     INCREMENTAL = "incremental"
@@ -113,7 +113,7 @@ class SideOutput:
 
 @dataclass(frozen=True)
 class RecordKey:
-    """How the keys of records are read: their format, and the columns whose values they have."""
+    """The form of the keys of records: their format, and the columns whose values they have."""
 
     format: Format
     columns: tuple[str, ...]
@@ -173,7 +173,7 @@ class SourceSpec:
         return self.connection.is_log
 
     def stored_column(self, name: str) -> str:
-        """Where the log table has a declared column."""
+        """The name of a declared column in the log table."""
         metadata = next((one.metadata for one in self.columns if one.name.lower() == name.lower()), None)
         if metadata is None or not self.is_log:
             return name

@@ -23,7 +23,7 @@ _HOUR_FORMAT = "%Y-%m-%d-%H:%M"
 
 
 class PartitionUnit(StrEnum):
-    """How long a partition is."""
+    """The length of a partition."""
 
     HOUR = "hour"
     DAY = "day"

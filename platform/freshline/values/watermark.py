@@ -1,4 +1,4 @@
-"""How far the events of a log table have come: the watermark after each batch, as a value.
+"""The progress of the events of a log table: the watermark after each batch, as a value.
 
 The watermark after a batch is the greatest of the one before it and, over the source's partitions, the least of their
 greatest times so far, less the delay. It never goes back. A partition that is silent for long is left out, so that it
@@ -225,7 +225,7 @@ def _partition(
 def _target(
     partitions: Mapping[str, PartitionTime], now: datetime, rules: WatermarkRules
 ) -> tuple[datetime | None, MovedBy]:
-    """Where the partitions would put the watermark, had there been none before."""
+    """The watermark that the partitions would give, had there been none before."""
     active = [each.greatest for each in partitions.values() if not each.idle]
     if active:
         least = None if None in active else min(time for time in active if time is not None)
@@ -314,7 +314,7 @@ def from_microseconds(microseconds: int) -> datetime:
 
 
 def earlier(moment: datetime, seconds: float) -> datetime:
-    """So much before a moment; the first moment of all where there is none so early.
+    """The moment so much before another; the first moment of all where there is none so early.
 
     >>> print(earlier(_FIRST, 60))
     0001-01-01 00:00:00+00:00

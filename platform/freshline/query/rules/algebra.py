@@ -110,7 +110,7 @@ class SignedStage:
 
 @dataclass(frozen=True)
 class Algebra:
-    """How a grouped result follows from its old rows and signed changed rows.
+    """The way in which a grouped result follows from its old rows and signed changed rows.
 
     `keys` are the columns of the result that identify its groups, none where all rows are one group, which is always
     there. Each of `terms` gives signed rows: k0, k1 .. (the values of `keys`), a0, a1 .. (arguments) and SIGN (1 or
@@ -138,7 +138,7 @@ class Algebra:
 
 @lru_cache(maxsize=1024)
 def find_algebra(query: ResolvedQuery, changed: frozenset[str]) -> Algebra | None:
-    """How the result follows from changed rows, None where it does not; `changed` as for `find_affected`. Pure."""
+    """The way from changed rows to the result, None where there is none; `changed` as for `find_affected`. Pure."""
     try:
         exactness = read_exactness(query)
     except NotDerivedError:

@@ -70,7 +70,7 @@ def _micros(time: datetime) -> int:
 
 @lru_cache(maxsize=1024)
 def find_crossings(query: Query) -> tuple[Crossing, ...] | None:
-    """Where rows cross the temporal filters of a query; None where one of them is not understood."""
+    """The crossings of the temporal filters of a query; None where one of them is not understood."""
     try:
         conditions: dict[int, exp.Expr] = {}
         for call in query.expanded.find_all(exp.Anonymous):

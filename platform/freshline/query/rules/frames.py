@@ -87,7 +87,7 @@ def frame_of(window: exp.Window) -> Frame | None:
 
 
 def _end(spec: exp.WindowSpec, side: str, *, micros: bool) -> float | None:
-    """How far an end of a frame lies behind the row, by the order; negative in front of it. At least that far out."""
+    """The distance of a frame's end behind the row, by the order; negative in front of it. At least that far out."""
     value = spec.args.get(side)
     sign = -1 if side == "start" else 1
     if value is None:

@@ -58,7 +58,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Affected:
-    """How to find the keys of a table that changes of some inputs may affect.
+    """A search for the keys of a table that changes of some inputs may affect.
 
     A row of the table whose values of `columns` (names of the table, in lower case) come from none of `queries` is the
     same before and after; without queries no row changes. `stages` are made first, in order. Each of `guards` is a

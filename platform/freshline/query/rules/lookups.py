@@ -82,7 +82,7 @@ def find_own_rows(query: SqlQuery, schema: Mapping[str, tuple[str, ...]]) -> Own
 
 @dataclass(frozen=True)
 class Lookups:
-    """How rows of a table with lookup joins follow from changes of one input after the other.
+    """The way from changes of one input after the other to rows of a table with lookup joins.
 
     `columns` of the table, in lower case, say from which rows of the inputs a row came.
     """
@@ -95,7 +95,7 @@ class Lookups:
 def find_lookups(
     spec: TableSpec, columns: Mapping[TableName, Sequence[str]], changed: Sequence[TableName]
 ) -> Lookups | Reason:
-    """How changes of these inputs are followed, or why all rows need their lookups again; pure.
+    """The way in which changes of these inputs are followed, or why all rows need their lookups again; pure.
 
     `columns` are those of every input.
     """

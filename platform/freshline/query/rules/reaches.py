@@ -1,4 +1,4 @@
-"""How far from the time of an affected key the rows lie that it follows from, for each input of a query.
+"""The distance from the time of an affected key to the rows that it follows from, for each input of a query.
 
 A row of a result with the time v follows from rows of an input whose own times lie around v: in the window of v, in the
 frame of a window function, in the interval of a join. So with the affected times known, an input needs to be read only
@@ -81,7 +81,7 @@ class _Span:
 
 
 def find_reaches(query: ResolvedQuery, column: str) -> tuple[Reach, ...]:
-    """How far around the times of a column of the result each reading of an input is needed.
+    """The spans around the times of a column of the result that each reading of an input is needed in.
 
     Inputs of which more is needed are left out. The first is the one that the column comes from.
     """
@@ -233,7 +233,7 @@ def _is_of(item: exp.Expr, key: exp.Expr) -> bool:
 def _order(
     frame: Frame, item: exp.Expr, found: TimeRange, select: exp.Select, *, grouped: bool
 ) -> tuple[int, int] | None:
-    """How much further than its width a frame reaches from the source's times, where it is ordered by these."""
+    """The distance beyond its width that a frame reaches from the source's times, where it is ordered by these."""
     if same(frame.order, item):
         return 0, 0
     order = range_of(frame.order, frame.scale, laterals_of(select))

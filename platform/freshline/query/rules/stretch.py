@@ -389,7 +389,7 @@ def _sessions(query: Query, tree: exp.Expr, inner: _Inner) -> Sessions | None:
 
 
 def _shown_columns(query: Query, tree: exp.Expr, inner: exp.Select, wanted: Sequence[str]) -> dict[str, str]:
-    """By the columns of the inner query, in lower case: the column of the result that each is."""
+    """The columns of the result, by those of the inner query that they are; both in lower case."""
     assert isinstance(tree, exp.Select)
     names = [item.alias_or_name for item in tree.expressions if not item.is_star]
     if any(item.is_star for item in tree.expressions):

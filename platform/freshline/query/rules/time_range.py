@@ -39,7 +39,7 @@ _NUMBER_AND_UNIT = re.compile(r"\s*([+-]?\d+(?:\.\d{1,6})?)\s+([A-Za-z]+)\s*")
 
 
 class Scale(StrEnum):
-    """How values stand for points of time."""
+    """The form in which values stand for points of time."""
 
     TIME = "time"  # a timestamp or a date
     MICROSECONDS = "microseconds"
@@ -226,7 +226,7 @@ def _sum_of(node: exp.Sub | exp.Add, scale: Scale, lateral: Lateral) -> TimeRang
 
 
 def _moved_by(other: exp.Expr, scale: Scale) -> tuple[int, int] | None:
-    """How far at least and at most a time is moved by a value that is added to it."""
+    """The least and the greatest distance by which a value that is added to a time moves it."""
     if scale is Scale.TIME:
         # A number that is added to a date is one of days, so it is left alone.
         return width_of(other)
