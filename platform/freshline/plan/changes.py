@@ -26,8 +26,10 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True)
 class RecordedFiles:
-    """The files that have the changes of a range, as Delta's log names them: `changed` say of each row what it was, the
-    rows of `added` were inserted."""
+    """The files that have the changes of a range, as Delta's log names them.
+
+    `changed` say of each row what it was, the rows of `added` were inserted.
+    """
 
     changed: tuple[str, ...]
     added: tuple[str, ...]

@@ -92,8 +92,9 @@ def ahead_of(cut: RootPositions, most: RootPositions) -> dict[str, Mapping[str, 
 
 
 def disagreement(inputs: Mapping[TableName, tuple[RootPositions, RootPositions]]) -> str:
-    """The versions at which inputs saw a root that they share, as text; empty where they agree. Each input comes with
-    its cut and what is ahead of it.
+    """The versions at which inputs saw a root that they share, as text; empty where they agree.
+
+    Each input comes with its cut and what is ahead of it.
 
     >>> a, b = TableName(None, "a"), TableName(None, "b")
     >>> disagreement({a: ({"s": {"version": 4}}, {}), b: ({"s": {"version": 7}}, {})})
@@ -121,8 +122,7 @@ def _seen_text(where: Mapping[str, Any], more: Mapping[str, Any] | None) -> str:
 def choose_agreeing(
     candidates: Mapping[TableName, Iterable[Candidate]], roots: Mapping[TableName, Root] | None = None
 ) -> dict[TableName, Candidate] | None:
-    """For each input the newest candidate such that inputs which share a root saw the same of it; None if there is
-    none.
+    """The newest candidate of each input such that inputs which share a root saw the same of it; None if there is none.
 
     `candidates` are newest first, and read only as far as needed. `roots` are the inputs that are sources themselves.
     The position of a source is then that of `newest`, whatever it saw: the caller finds the version for the cut. Going

@@ -80,9 +80,7 @@ def _check_queries(graph: Graph, problems: Problems) -> None:
 
 
 def _key_of_queries(graph: Graph, cache: DeclarationCache[bool]) -> str | None:
-    """The key of all that decides `_check_queries`; None where it has nothing to do, or asks a strategy of another
-    package.
-    """
+    """The key of all that decides `_check_queries`; None where that has nothing to do, or asks a foreign strategy."""
     asked = [spec for spec in graph.tables if _promises_of_query(spec)]
     if not asked or any(spec.strategies for spec in asked):
         return None

@@ -59,12 +59,12 @@ class Final:
 
 @dataclass(frozen=True)
 class Closing:
-    """The windows that a refresh writes, by watermarks in microseconds since 1970: those that one closed and the other
-    had not.
+    """The windows that a refresh writes: those that one watermark closed and the other had not.
 
-    `after` None stands for the beginning, `until` None for a watermark that is not there yet, which closes nothing.
-    `read` are the numbers of the batches of a join's inputs that the newest receipt has read, empty for none.
-    `ends` are the watermarks that close windows, where it is known: a first one, and every so many microseconds.
+    Watermarks are in microseconds since 1970. `after` None stands for the beginning, `until` None for a watermark that
+    is not there yet, which closes nothing. `read` are the numbers of the batches of a join's inputs that the newest
+    receipt has read, empty for none. `ends` are the watermarks that close windows, where it is known: a first one, and
+    every so many microseconds.
     """
 
     after: int | None
@@ -257,8 +257,7 @@ def is_closed(end: str, less: int) -> str:
 
 
 def _spanned(source: str, time: str, lateness: int, reach: int) -> str:
-    """The rows of a source whose windows can be among those that are written, so that files of other times are not
-    read."""
+    """The rows of a source whose windows can be among the written ones, so that files of other times are not read."""
     within = (
         f"{time} >= timestamp_micros({AFTER}({lateness + reach})) AND {time} < timestamp_micros({UNTIL}({lateness}))"
     )

@@ -54,8 +54,9 @@ def normalise_type(text: str) -> str:
 
 
 def takes_values(kind: str, of: str) -> bool:
-    """Whether a type takes every value of another as it is, so that values are equal as the one where they are as the
-    other. Types are in Spark's spelling, of declarations or of schemas.
+    """Whether a type takes every value of another as it is, so that two values are equal in both types or in neither.
+
+    Types are in Spark's spelling, of declarations or of schemas.
 
     >>> takes_values("BIGINT", "INT"), takes_values("DECIMAL(12,2)", "DECIMAL(10,2)"), takes_values("DOUBLE", "FLOAT")
     (True, True, True)

@@ -118,8 +118,10 @@ def trace_to_query(node: exp.Expr, query: Query, column: str, inner: exp.Expr) -
 
 
 def _trace(node: exp.Expr, query: Query, column: str) -> tuple[TableName, str]:
-    """The input, and the expression over its columns, that an output column is; every operator on the way keeps
-    rows of one value of it separate from rows of another."""
+    """The input, and the expression over its columns, that an output column is.
+
+    Every operator on the way keeps rows of one value of it separate from rows of another.
+    """
     if isinstance(node, exp.Subquery):
         refuse_arguments(node, ("limit", "offset"))
         return _trace(node.this, query, column)
