@@ -21,7 +21,7 @@ SQL_TYPES: Mapping[str, str] = {
     "byte": "TINYINT",
 }
 
-# Where Delta keeps that a column is of a collation, or CHAR: its type is a plain text to whoever does not look.
+# Where Delta keeps that a column is of a collation, or CHAR: readers that ignore it take its type for a plain text.
 COMPARED = frozenset({"__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING"})
 
 

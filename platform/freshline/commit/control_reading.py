@@ -1,4 +1,4 @@
-"""The control store for one look, without SQLAlchemy, which takes longer to import than `status` to do all the rest.
+"""The control store opened for one reading, without SQLAlchemy, whose import takes longer than the rest of `status`.
 
 Only a file of SQLite that is as this freshline writes it is read here, by Python's own module and with the statements
 below. Every other store, and one that has to be made or brought to a newer format, is opened by ControlStore. A test
@@ -34,7 +34,7 @@ from freshline.values.names import TableName
 if TYPE_CHECKING:
     from freshline.commit.control_store import ControlStore
 
-# Another process that writes holds the database for milliseconds; this is for a machine that is out of breath.
+# Another process that writes locks the database for milliseconds; this is for a machine that is overloaded.
 BUSY_SECONDS = 20.0
 _SQLITE = "sqlite:///"
 # Options of the driver, such as `?timeout=5&uri=true`.
@@ -57,7 +57,7 @@ SELECT name, version, seconds FROM (
 
 
 class ControlReader:
-    """The store for one look: its answers are those of ControlStore. For one thread, and not to be kept for long.
+    """The store for one reading: its answers are those of ControlStore. For one thread, and not to be kept for long.
 
     Where another file takes the place of the store meanwhile, it goes on with the one that it opened.
     """
@@ -127,7 +127,7 @@ class ControlReader:
 
 
 class IntentionReader:
-    """What was decided about tables."""
+    """The decisions about tables."""
 
     def __init__(self, reader: ControlReader) -> None:
         self._reader = reader
@@ -144,7 +144,7 @@ class IntentionReader:
 
 
 class HeartbeatReader:
-    """When processes were last heard of."""
+    """The heartbeats of processes."""
 
     def __init__(self, reader: ControlReader) -> None:
         self._reader = reader
@@ -157,11 +157,11 @@ class HeartbeatReader:
 
 
 def open_for_a_look(url: str, umask: int) -> ControlReader | ControlStore:
-    """The store for one look: without SQLAlchemy where that can be. Raises as ControlStore.open does, and makes it."""
+    """The store for one reading: without SQLAlchemy where possible. Raises as ControlStore.open does, and makes it."""
     found = ControlReader.open(url)
     if found is not None:
         return found
-    # Imported here: it is what the reader is there to do without.
+    # Imported here: the reader exists to do without it.
     from freshline.commit.control_store import ControlStore
 
     return ControlStore.open(url, umask)

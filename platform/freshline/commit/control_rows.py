@@ -63,7 +63,7 @@ def heartbeat_of(row: Any) -> Heartbeat:
 
 
 def intentions_of(generation: int, overrides: Iterable[Any], suspensions: Iterable[Any]) -> Intentions:
-    """What was decided, from the rows of overrides and suspensions."""
+    """The decisions in the rows of overrides and suspensions."""
     return Intentions(
         generation,
         {
@@ -96,10 +96,10 @@ def record_of(row: Any) -> RefreshResult:
 
 
 def seconds_of_tables(rows: Iterable[Any]) -> dict[TableName, float]:
-    """What a refresh of each table surely takes, from name, version and seconds of the newest commits.
+    """The seconds that a refresh of each table surely takes, from name, version and seconds of the newest commits.
 
-    The 95th percentile, the median where these are few: one of them may have met a cold engine. What made a table does
-    not count; tables with nothing else are missing.
+    The 95th percentile, the median where these are few: one of them may have had a cold engine. Commits that made a
+    table do not count; tables with nothing else are missing.
     """
     return {
         table: seconds

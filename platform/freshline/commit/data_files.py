@@ -42,7 +42,7 @@ _SERVED = frozenset(
 )
 _MODE = "delta.columnMapping.mode"
 _PHYSICAL = "delta.columnMapping.physicalName"
-# What of a file's rows is there, by the file's own name, which is unique.
+# The rows of a file that are there, by the file's own name, which is unique.
 Masks = Mapping[str, pa.BooleanArray]
 
 
@@ -65,7 +65,7 @@ def _mode(table: DeltaTable) -> str:
 
 
 def read_masks(table: DeltaTable) -> Masks | None:
-    """Which rows of its files are there, of those files that have a deletion vector; None where Spark must tell."""
+    """The masks of rows that are there, for files with a deletion vector; None where only Spark can read them."""
     if DELETION_VECTORS not in _features(table):
         return {}
     try:
@@ -81,7 +81,7 @@ def read_masks(table: DeltaTable) -> Masks | None:
 
 
 def count_deleted(table: DeltaTable) -> int | None:
-    """How many rows of its files are marked as deleted; None where delta-rs cannot tell."""
+    """The number of rows of its files that are marked as deleted; None where delta-rs does not know it."""
     masks = read_masks(table)
     return None if masks is None else sum(len(mask) - mask.true_count for mask in masks.values())
 
@@ -186,7 +186,7 @@ def _renamed(values: pa.Array, kind: Any) -> pa.Array:
 
 
 def fit(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with the columns of a schema, in its types; NULL for those that a file of before does not have."""
+    """Rows with the columns of a schema, in its types; NULL for those that an older file does not have."""
     return pa.table([_fit(rows, field) for field in schema], schema=schema)
 
 

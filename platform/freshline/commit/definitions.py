@@ -1,7 +1,7 @@
-"""What declarations meant whose fingerprints are in receipts: one small file each, beside the tables.
+"""The declarations whose fingerprints are in receipts: one small file each, beside the tables.
 
-A file is named by its fingerprint and never changes. It is there before the first commit that names it, replaced in one
-step, so that whoever is stopped in between leaves a file that nobody reads.
+A file is named by its fingerprint and never changes. It is there before the first commit that names it, and is moved to
+its place in one step, so that a process that is stopped in between leaves a file that nobody reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLAIN_TYPE = re.compile(
 
 
 def keep_definition(warehouse: Path, definition: Definition) -> None:
-    """Keep what a fingerprint stands for. Raises StorageError where the warehouse cannot be written."""
+    """Keep the definition of a fingerprint. Raises StorageError where the warehouse cannot be written."""
     file = _file(warehouse, definition.fingerprint)
     try:
         if file.exists():
@@ -41,7 +41,7 @@ def keep_definition(warehouse: Path, definition: Definition) -> None:
 
 
 def read_definition(warehouse: Path, fingerprint: str) -> Definition | None:
-    """What a fingerprint stood for; None where nobody kept it, or the file is damaged."""
+    """The definition that a fingerprint stood for; None where nobody kept it, or the file is damaged."""
     try:
         value = json.loads(_file(warehouse, fingerprint).read_text(encoding="utf-8"))
         return Definition.from_json(value)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import deltalake
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json\Z")
-# What says where the newest checkpoint is (PROTOCOL.md, "Last Checkpoint File").
+# The file that says where the newest checkpoint is (PROTOCOL.md, "Last Checkpoint File").
 LAST_CHECKPOINT = "_last_checkpoint"
 # Our tables have a checkpoint every 50 commits; a log without one for longer is listed.
 _MOST_AFTER_CHECKPOINT = 500
@@ -53,7 +53,7 @@ class Commit:
 
     @property
     def table_id(self) -> str | None:
-        """The table's id where the commit tells it: in new metadata, or in a transaction of freshline's."""
+        """The table's id where the commit has it: in new metadata, or in a transaction of freshline's."""
         found = [action["metaData"]["id"] for action in self.actions if "metaData" in action]
         found += [
             action["txn"]["appId"].removeprefix(APPLICATION)
@@ -73,7 +73,7 @@ class Commit:
 
     @property
     def restored_version(self) -> int | None:
-        """The version that a RESTORE brought back: the table holds what its receipt says again."""
+        """The version that a RESTORE brought back: the table has the rows that its receipt says again."""
         if self.info.get("operation") != "RESTORE":
             return None
         version = (self.info.get("operationParameters") or {}).get("version")
@@ -98,7 +98,7 @@ class Newest:
 
     `receipt` is None where no commit of the log that is still there carries one. `receipt_version` is the version of
     the commit that moved the rows or carried the receipt on. `foreign` says that later commits changed data without
-    one. `table_id` is the table's id as these commits tell it, None where they do not and `table_id()` has to be asked.
+    one. `table_id` is the table's id in these commits, None where they do not have it and `table_id()` has to be asked.
     """
 
     version: int
@@ -132,8 +132,8 @@ def _after_checkpoint(log: Path) -> int | None:
     """The newest version, found by asking for one commit after another from the last checkpoint on.
 
     A log keeps every commit for as long as its history is declared, tens of thousands for a table that is never older
-    than seconds, and a list of them costs as much as the rest of a look. None where the log names no checkpoint, or its
-    commit is not there, or so many follow that a list is cheaper.
+    than seconds, and a list of them costs as much as the rest of a check. None where the log names no checkpoint, or
+    its commit is not there, or so many follow that a list is cheaper.
     """
     try:
         version = int(json.loads((log / LAST_CHECKPOINT).read_text(encoding="utf-8"))["version"])
@@ -182,7 +182,7 @@ def read_commit(path: Path, version: int) -> Commit | None:
 
 
 def commit_digest(path: Path, version: int) -> str | None:
-    """What tells a commit from another one that gets its number after the log has lost it; None where its file is gone.
+    """A digest that no other commit with the same number has; None where the commit's file is gone.
 
     Raises SourceError for one that cannot be read.
     """
@@ -211,7 +211,7 @@ def read_newest(path: Path) -> Newest | None:
         commit = read_commit(path, version)
         if commit is None:
             return Newest(newest, None, None, foreign, identity)
-        # A later commit that replaced the table gave it the id that holds.
+        # A later commit that replaced the table gave it its present id.
         identity = identity or commit.table_id
         receipt = commit.receipt
         if receipt is not None:
@@ -283,7 +283,7 @@ def read_receipts(path: Path, *, since: int = 0) -> Iterator[tuple[int, Receipt]
 
 
 def read_refreshes(path: Path, most: int) -> list[RefreshResult]:
-    """The newest refreshes that committed, at most so many, as the table's own commits tell of them, newest first."""
+    """The newest refreshes that committed, at most so many, from the table's own commits, newest first."""
     found: list[RefreshResult] = []
     for version, receipt in read_receipts(path):
         commit = read_commit(path, version)
@@ -392,13 +392,13 @@ def count_nulls(path: Path, version: int, column: str) -> int | None:
     if column not in {field.name for field in table.schema().fields}:
         return count_rows(path, version)
     if _deleted_rows(table) != 0:
-        # Which of the deleted rows have one is not told.
+        # Which of the deleted rows have one is not known.
         return None
     actions = table.get_add_actions(flatten=True)
     names, nulls = actions.schema.names, f"null_count.{column}"
     total = 0
     for number in range(actions.num_rows):
-        # A file of before the column has NULL in every row.
+        # A file from before the column has NULL in every row.
         found = actions[nulls][number].as_py() if nulls in names else None
         if found is None and "num_records" in names:
             found = actions["num_records"][number].as_py()
@@ -424,7 +424,7 @@ def count_rows(path: Path, version: int | None = None) -> int | None:
 
 
 def _deleted_rows(table: deltalake.DeltaTable) -> int | None:
-    """How many rows of its files a version marks as deleted; None where delta-rs cannot tell."""
+    """The number of rows of its files that a version marks as deleted; None where delta-rs does not know it."""
     if "deletionVectors" not in (table.protocol().reader_features or ()):
         return 0
     # It loads pyarrow's datasets, and most tables have none.
@@ -540,7 +540,7 @@ def is_never_null(path: Path, version: int, column: str) -> bool:
 
 
 def count_all(paths: Iterable[Path]) -> list[int | None]:
-    """The rows of the newest version of each table that is there, None for one whose log does not tell."""
+    """The rows of the newest version of each table that is there, None for one whose log does not count them."""
     return [count_rows(path) for path in paths if exists(path)]
 
 
@@ -553,7 +553,7 @@ def classify(
     log: bool,
     declared: frozenset[str] | None = None,
 ) -> Changes:
-    """What the commits (before, after] did (see `Changes`).
+    """The changes that the commits (before, after] made (see `Changes`).
 
     `declared` are the columns that queries see, in lower case, None for all; no other one counts.
     """
@@ -588,7 +588,7 @@ def classify(
             return Changes(name, before, after, ChangeKind.HISTORY_GONE, detail=gone)
     back = [(c.version, _restored_seq(path, c)) for c in commits if c.is_restore] if log else []
     if back:
-        # What a restore took away of a log is told by no row of it.
+        # No row of a log says which rows a restore took away.
         ahead = [version for version, seq in back if before.seq is None or before.seq > seq]
         if ahead:
             detail = f"version {ahead[0]} brought back rows from before what was read"
@@ -666,7 +666,7 @@ def _columns(table: deltalake.DeltaTable, *, log: bool, declared: frozenset[str]
 
 
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """What became of the columns of a table, one by one."""
+    """The differences between the columns of a table before and now, one by one."""
     yield from (f"column {name} is gone" for name in was if name not in now)
     yield from (f"new column {name}" for name in now if name not in was)
     both = [name for name in was if name in now]
@@ -711,7 +711,7 @@ def _is_overwrite(commit: Commit) -> bool:
     return str(parameters.get("mode")) == "Overwrite" and not parameters.get("predicate")
 
 
-# By operation, the metrics that together count the rows that it changed, as Delta and as delta-rs call them; files hold
+# By operation, the metrics that together count the rows that it changed, as Delta and as delta-rs call them; files have
 # rows that were only copied.
 _CHANGED_ROWS = {
     "MERGE": (

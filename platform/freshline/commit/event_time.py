@@ -37,7 +37,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def recorded_event_time(spec: SourceSpec, receipt: Receipt | None) -> EventTime | None:
-    """What a receipt says of the watermark that is declared now; None where it says nothing, or not all of it."""
+    """The receipt's event time of the watermark that is declared now; None where it has none, or not all of it."""
     found = None if receipt is None else receipt.event_time
     if spec.watermark is None or found is None or not found.partitions:
         return None
@@ -47,7 +47,7 @@ def recorded_event_time(spec: SourceSpec, receipt: Receipt | None) -> EventTime 
 def event_time_after(
     spec: SourceSpec, path: Path, version: int, receipt: Receipt | None, now: datetime
 ) -> EventTime | None:
-    """What a log table knows of its events after a batch; None before the first, or without a watermark.
+    """The event time of a log table after a batch; None before the first, or without a watermark.
 
     `receipt` is that of the batch, `version` one that has its rows and no later ones. Every partition counts as active
     at `now` where the receipt does not say it. Reads the rows of the whole log then.

@@ -1,4 +1,4 @@
-"""What the footers of a table's files say. A log's statistics in Delta leave texts out, the footers do not."""
+"""The footers of a table's files. A log's statistics in Delta leave texts out, the footers do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lag of tables is measured by, read from their logs and from the checks of the control store.
+"""The values by which the lag of tables is measured, from their logs and from the checks of the control store.
 
 `freshline.plan.lag` does the rest. Only reads, and without Spark.
 """
@@ -24,10 +24,10 @@ from freshline.values.spec import SourceSpec, Spec, TableSpec
 def held_at(
     spec: Spec, driving: tuple[TableName, ...], check: Check | None, newest: Newest, path: Path, now: datetime
 ) -> Held:
-    """What is known of a table or source whose newest version is `newest`."""
+    """The known positions and times of a table or source whose newest version is `newest`."""
     receipt = newest.receipt
     if isinstance(spec, SourceSpec) and not spec.is_log:
-        # The check says what the source had then; what it has now, no refresh has looked at yet.
+        # The check says what the source had then; no refresh has read yet what it has now.
         position = None if check is None else position_from_json(check.known)
         at_check = position if isinstance(position, TablePosition) else None
         return Held(at_check, None if check is None else check.data_timestamp)
@@ -44,9 +44,9 @@ def held_at(
 def read_held(
     graph: Graph, warehouse: Warehouse, names: Iterable[TableName], checks: Mapping[TableName, Check], now: datetime
 ) -> dict[TableName, Held]:
-    """What is known of these tables and sources; those without a version are left out.
+    """The known positions and times of these tables and sources; those without a version are left out.
 
-    `checks` were read before. Tables are read before what they read, as `freshline.plan.lag` asks for.
+    `checks` were read before. Tables are read before their inputs, as `freshline.plan.lag` asks for.
     """
     wanted = set(names)
     found: dict[TableName, Held] = {}
@@ -96,7 +96,7 @@ def superseded_at(path: Path, position: TablePosition) -> datetime | None:
         return None
 
 
-# What came after a version never changes, and status is asked for every second. That nothing came is not kept.
+# The commit after a version never changes, and status is asked for every second. That there is none yet is not kept.
 @lru_cache(maxsize=8_192)
 def _superseded_at(path: Path, position: TablePosition) -> datetime | None:
     newest = newest_version(path)

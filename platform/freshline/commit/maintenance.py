@@ -1,4 +1,4 @@
-"""What is done to a Delta table between refreshes: files put together, and files and commits that nobody needs removed.
+"""Work on a Delta table between refreshes: files put together, and files and commits that nobody needs removed.
 
 Each commit carries the newest receipt on, and is made against the very version that the receipt was read from: where
 another commit came first, nothing is committed. Rows never change, and readers of changes see nothing of it. Files are
@@ -38,14 +38,14 @@ CLEANUP = "delta.enableExpiredLogCleanup"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 # With more bytes to rewrite than this Spark does it.
 MOST_REWRITTEN_BYTES = 512 << 20
-# What delta-rs takes for it by itself: files that are put together are read often, and written once.
+# The codec that delta-rs uses for it by itself: files that are put together are read often, and written once.
 _COMPACTED = ("ZSTD", 4)
 _HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
 
 @dataclass(frozen=True)
 class Removed:
-    """What was removed of a table: files with their bytes, and commits."""
+    """The files with their bytes, and the commits, that were removed from a table."""
 
     files: int = 0
     size_bytes: int = 0
@@ -226,7 +226,7 @@ def remove_commits(path: Path, versions: Iterable[int]) -> Removed:
 
 
 def newest_receipt(path: Path) -> tuple[int, Receipt] | None:
-    """The newest version with the receipt that holds for it; None where it has none, or somebody else wrote."""
+    """The newest version with the receipt that applies to it; None where it has none, or somebody else wrote."""
     newest = read_newest(path)
     if newest is None or newest.receipt is None or newest.foreign:
         return None

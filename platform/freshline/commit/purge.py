@@ -85,7 +85,7 @@ def finish_purges(warehouse: Warehouse, declared: Collection[TableName]) -> list
     for mark in sorted(away.glob(f"*{_MARK}")):
         name = TableName.parse(mark.name.removesuffix(_MARK))
         if name in declared:
-            # Its folder may hold what was declared since.
+            # Its folder may contain a table that was declared since.
             mark.unlink(missing_ok=True)
             continue
         purge_table(warehouse, name, declared)

@@ -37,12 +37,12 @@ from freshline.values.names import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 
 OWN = "_freshline"
 CHANGE, VERSION, TIME = CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP
-# What a change does to the number of rows of its values.
+# The kinds of changes that add a row of its values.
 _CAME = ("insert", "update_postimage")
 
 
 def read_history(path: Path, table: str) -> History:
-    """What a table's log has. Raises ReadError where there is no table."""
+    """The history of a table by its log. Raises ReadError where there is no table."""
     if newest_version(path) is None:
         raise ReadError("it has no version yet. Refresh it first.", where=table)
     commits = read_commits(path)
@@ -120,7 +120,7 @@ def read_changes(path: Path, table: str, after: int, to: int) -> pa.Table | None
 
 
 def _changed_rows(opened: DeltaTable, path: Path, commit: Commit) -> list[tuple[pa.Table, str | None]] | None:
-    """The rows of a commit's changes, with what happened to them, None where the rows say so; None for Spark's."""
+    """The changed rows of a commit by files, each with its kind (None: a column says it); None for Spark's."""
 
     def read(action: Mapping[str, Any]) -> pa.Table:
         return read_file(opened, path / unquote(str(action["path"])), action.get("partitionValues") or {})
@@ -147,7 +147,7 @@ def _changed_rows(opened: DeltaTable, path: Path, commit: Commit) -> list[tuple[
 
 
 def _masks(path: Path, version: int, actions: Sequence[Mapping[str, Any]]) -> Masks | None:
-    """Which rows are there of the files of a version that actions name; None where that is not told."""
+    """The masks of rows that are there, of files of a version that actions name; None where they are not known."""
     marked = {_file(str(action["path"])) for action in actions if action.get("deletionVector") is not None}
     if not marked:
         return {}
@@ -161,7 +161,7 @@ def _file(path: str) -> str:
 
 
 def net_changes(changes: pa.Table) -> pa.Table:
-    """What is left of changes when those that undo each other are taken out: `insert` and `delete` by values.
+    """The changes without those that undo each other: `insert` and `delete` by values.
 
     >>> rows = {"a": [1, 1, 2], "_change_type": ["insert", "delete", "insert"]}
     >>> left = net_changes(pa.table(rows | {"_commit_version": [1, 2, 2], "_commit_timestamp": [0, 1, 1]}))

@@ -1,7 +1,7 @@
-"""Fill a control store that was lost from what the tables and the refresh log tell.
+"""Fill a control store that was lost, from the tables and the refresh log.
 
 Nothing of it is needed for rows to be right: positions are in the tables' own receipts, and an engine begins above
-every epoch that these name. What comes back is the memory of it: refreshes, and what they take. Stopped half way, the
+every epoch that these name. The memory of refreshes comes back, and of the time that they take. Stopped half way, the
 store is as it was.
 """
 
@@ -22,9 +22,9 @@ from freshline.values.settings import Settings
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What came back: `records` of refreshes of `tables`, and an epoch that no table is above.
+    """The result: `records` of refreshes of `tables`, and an epoch that no table is above.
 
-    `decisions` are the newest changes of freshness and suspensions that the records tell of; they are not in force.
+    `decisions` are the newest changes of freshness and suspensions in the records; they are not in force.
     `problems` are sentences about logs that cannot be read.
     """
 
@@ -60,7 +60,7 @@ def rebuild(settings: Settings, *, epoch_in_use: int = 0) -> Rebuilt:
             continue
         try:
             epoch = max(epoch, newest_epoch(path))
-            # What stands beside a table has receipts of its own, under the table's name.
+            # A table beside another one has receipts of its own, under that table's name.
             of_table = [one for one in read_refreshes(path, KEPT_REFRESHES) if warehouse.path(one.table) == path]
         except FreshlineError as error:
             problems.append(f"{error} What it tells is missing.")

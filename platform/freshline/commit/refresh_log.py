@@ -2,7 +2,7 @@
 
 Every refresh and decision is in the control store at once; from there the engine appends them here in batches. Each
 batch is one commit with the id of its last record as transaction version, so a batch is there once or not at all,
-whenever the engine dies. Looks that found nothing new, which come every second, are one row a batch, or more where
+whenever the engine dies. Checks that found nothing new, which come every second, are one row a batch, or more where
 something else happened to their table in between.
 """
 
@@ -34,7 +34,7 @@ LOG = logging.getLogger(__name__)
 
 NAME = "freshline_refreshes"
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-# A field of a result has a column by its type. Texts of JSON hold what is no number, time or text.
+# A field of a result has a column by its type. A value that is no number, time or text is a text of JSON.
 _TYPES: dict[Any, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -71,14 +71,14 @@ _MOST_FILES = 64
 
 @dataclass(frozen=True)
 class Checks:
-    """A record, and how many looks it stands for."""
+    """A record, and how many checks it stands for."""
 
     record: RefreshResult
     count: int = 1
 
 
 def condense(records: Iterable[RefreshResult]) -> list[Checks]:
-    """Records in their order, where looks of a table that found nothing are one until something else happens to it.
+    """Records in their order, where a table's checks that found nothing are one until something else happens to it.
 
     The last of them stands for all, with the seconds of all.
     """

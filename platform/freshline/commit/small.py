@@ -45,16 +45,16 @@ MOST_BYTES = 1 << 30
 MOST_FILES = 1_000
 # Up to this many changed rows, and this many bytes of them, pass through the engine's own process.
 MOST_ROWS = 200_000
-# So few rows pass without looking at their size.
+# So few rows pass without a check of their size.
 FEW_ROWS = 20_000
 MOST_ROWS_BYTES = 256 << 20
-# What a row takes in memory, as a multiple of what it takes in a file.
+# The memory of a row, as a multiple of its size in a file.
 INFLATION = 10
 # Without it delta-rs makes one file of 100 MB where there were several, and each later change of a row in it writes
 # all of that again. Delta's own writers have settings of the session instead, and ignore it.
 FILE_SIZE = {"delta.targetFileSize": str(FULL_FILE_BYTES)}
-# What the protocol may ask of a writer. Deletion vectors, mapped or generated columns, clustering and whatever is not
-# known here are left to Delta itself.
+# The features that the protocol may ask of a writer. Deletion vectors, mapped or generated columns, clustering and
+# whatever is not known here are left to Delta itself.
 FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "timestampNtz"})
 # Up to this version of the protocol a table has all features of its time; whether it uses them stands in its metadata.
 LEGACY_VERSION = 4
@@ -63,7 +63,7 @@ TABLE_RULES = ("delta.constraints.", "delta.columnMapping.")
 NAMED_IN_PATHS = ("string", "integer", "long", "short", "byte", "date", "boolean")
 SIMPLE = frozenset({*NAMED_IN_PATHS, "float", "double", "binary", "timestamp", "timestamp_ntz"})
 FOUND_BY = (*NAMED_IN_PATHS, "timestamp", "timestamp_ntz", "binary")
-# So many digits a double holds, in which delta-rs keeps the least and the greatest decimal of a file.
+# A double has so many exact digits: delta-rs keeps the least and the greatest decimal of a file as doubles.
 EXACT_DIGITS = 15
 # Up to here a power of ten is a double, by which delta-rs divides.
 _EXACT_SCALE = 22
@@ -80,7 +80,7 @@ def application(identity: str) -> str:
 def open_small(path: Path, *, found_by: Sequence[str] = (), rows: int = 0) -> DeltaTable | None:
     """The newest snapshot of a table that is written here; None where Spark must write.
 
-    `found_by` names the columns that stored rows are looked for by, which makes the table's size matter; `rows` is how
+    `found_by` names the columns by which stored rows are found, which makes the table's size matter; `rows` is how
     many are to be written, as far as they are more than a few.
     """
     try:
@@ -140,7 +140,7 @@ def _kinds(table: DeltaTable) -> dict[str, str]:
 
 
 def _is_bounded(kind: str) -> bool:
-    """Whether the least and the greatest value that delta-rs notes of a file always hold for all of its values.
+    """Whether the least and the greatest value that delta-rs notes of a file always bound all of its values.
 
     Those of fractions leave out what is not a number, which Spark takes for the greatest of all; those of long decimals
     are rounded. Whoever skips files or groups of rows by them misses rows.
@@ -152,7 +152,7 @@ def _is_bounded(kind: str) -> bool:
 def writing(
     table: DeltaTable, new: pa.Table | None, *, again: bool, compression: tuple[str, int | None] = ("SNAPPY", None)
 ) -> WriterProperties:
-    """How delta-rs writes files of a table: it notes bounds and nulls of those columns alone whose bounds hold.
+    """The properties of delta-rs's files: bounds and nulls are noted only of columns whose bounds are true.
 
     `new` are rows that are written in the table's types, and `again` says that stored ones are written with them. For
     fields of a STRUCT nothing is noted.
@@ -171,7 +171,7 @@ def writing(
 
 
 def _holds(name: str, kind: str, new: pa.Table | None, stored: pa.Table | None, *, again: bool) -> bool:
-    """Whether bounds of these values of a column hold: no fraction is no number, no decimal has too many digits."""
+    """Whether bounds of a column's values are true: each fraction is a number, no decimal has too many digits."""
     column = None if new is None else new[name]
     if kind in _FRACTIONS:
         # The log does not say whether one of the stored ones is not a number.
@@ -278,7 +278,7 @@ def insert_small(table: DeltaTable, rows: pa.Table, receipt: Receipt, *, keys: S
 
     def insert(properties: CommitProperties) -> None:
         kinds = _kinds(table)
-        # Equality leaves out files by their bounds, which for long decimals do not hold, whoever wrote them: delta-rs
+        # Equality leaves out files by their bounds, which for long decimals are not true, whoever wrote them: delta-rs
         # reads them as doubles. There is no NULL in a key.
         equal = {key: "=" if _is_bounded(kinds[key]) else "IS NOT DISTINCT FROM" for key in _as_stored(keys, fitting)}
         merge = table.merge(
@@ -339,7 +339,7 @@ def _restore(table: DeltaTable, version: int, properties: CommitProperties) -> N
 
 
 def delete_small(table: DeltaTable, predicate: str | None, receipt: Receipt) -> bool:
-    """Take away the rows that meet a condition, or all. False where Spark must do it."""
+    """Delete the rows that match a condition, or all. False where Spark must do it."""
     return _commit(table, receipt, lambda properties: _delete(table, predicate, properties), again=True)
 
 
@@ -418,7 +418,7 @@ def _commit(
     """Write if the fence is open; `again` says that the number may have been written before, by a lower epoch."""
     name = application(str(table.metadata().id))
     if not _is_above(table, name, receipt, again=again):
-        # As Delta does: nothing is written, and reading back tells that it was not.
+        # As Delta does: nothing is written, and reading back shows that it was not.
         return True
     properties = CommitProperties(
         custom_metadata={"userMetadata": receipt.to_json()},
@@ -451,7 +451,7 @@ def _is_above(table: DeltaTable, name: str, receipt: Receipt, *, again: bool) ->
 
 
 def _as_stored(keys: Sequence[str], rows: pa.Table) -> list[str]:
-    """Columns by the table's own names: delta-rs, unlike Spark, tells capital letters from small ones."""
+    """Columns by the table's own names: delta-rs, unlike Spark, distinguishes capital letters from small ones."""
     stored = {name.lower(): name for name in rows.column_names}
     return [stored[key.lower()] for key in keys]
 

@@ -25,7 +25,7 @@ from freshline.values.position import TablePosition
 from freshline.values.receipt import Receipt
 from freshline.values.spec import SourceSpec
 
-# How many versions of a table are looked at.
+# How many versions of a table are read.
 MOST_CANDIDATES = 1000
 
 
@@ -48,7 +48,7 @@ def newest_snapshot(
 ) -> Snapshot:
     """The newest versions of all tables that agree; tables without a version are left out.
 
-    `checks` are those of the control store: a refresh that found nothing to write is a look at the sources too. Raises
+    `checks` are those of the control store: a refresh that found nothing to write is a check of the sources too. Raises
     ReadError where no versions that are still known agree.
     """
     tables: dict[TableName, Iterable[Candidate]] = {}
@@ -89,7 +89,7 @@ def _versions(path: Path, newest: Newest, receipt: Receipt, check: Check | None)
             uneven = frozenset(earlier.cut_ahead)
             yield Candidate(position_at(identity, version, earlier), cut_of(earlier.cut), uneven)
         if earlier.restored is not None:
-            # What was before it was taken back.
+            # A restore took back the versions before it.
             return
 
 
@@ -107,7 +107,7 @@ def _newest_of_source(spec: SourceSpec, path: Path) -> Candidate | None:
 
 
 def _position_of_source(newest: TablePosition, seen: int) -> TablePosition:
-    """Where a source is read that tables saw so much of: rows of a log tell by themselves when they came."""
+    """The position of a source of which tables saw so much: rows of a log have the number of their batch."""
     if newest.seq is None:
         return TablePosition(newest.table_id, seen)
     return TablePosition(newest.table_id, newest.version, seen)

@@ -1,4 +1,4 @@
-"""Where the tables of a warehouse are.
+"""The places of the tables of a warehouse.
 
 A table `name` is the folder `name` under the warehouse root, `namespace.name` is `namespace/name`. Beside a log
 table stand `<name>__quarantine` (what could not be a row) and `<name>__file` (the files that were read); beside a table
@@ -48,12 +48,12 @@ class Warehouse:
                 yield from (each for each in _folders(folder) if _is_table(each))
 
     def side(self, name: TableName, side: str) -> Path:
-        """What stands beside a table: `quarantine`, `file` or `pending_lookups`."""
+        """The path of a table beside a table: `quarantine`, `file` or `pending_lookups`."""
         return self.path(TableName(name.namespace, f"{name.name}__{side}"))
 
     @property
     def notes(self) -> Path:
-        """The folder of what is kept beside the data: savepoints, and a restore under way. No table has its name."""
+        """The folder of the notes beside the data: savepoints, and a restore under way. No table has its name."""
         return self.root / ".freshline"
 
     def location(self, spec: Spec) -> Path:

@@ -175,7 +175,7 @@ def _has_columns_of(rows: DataFrame, path: Path) -> bool:
 def replace_partitions(
     rows: DataFrame, path: Path, receipt: Receipt, *, predicate: str, merge_schema: bool = False
 ) -> None:
-    """Replace exactly the rows that meet the predicate; Delta refuses rows of other partitions."""
+    """Replace exactly the rows that match the predicate; Delta refuses rows of other partitions."""
     writer = _fenced(rows, path, receipt).mode("overwrite").option("replaceWhere", predicate)
     if merge_schema:
         writer = writer.option("mergeSchema", "true")
@@ -248,7 +248,7 @@ def apply_changes(
 
     `changes` has the table's columns and `op`: I, U or D. With `unique`, rows are found by `keys`, of which each occurs
     once. Without, a D takes away every row that has its values of `keys`, and each I adds a row; there is no U. NULL is
-    a value like any other. `near` is a condition over `t` that all rows of the keys meet, for Delta to skip files by.
+    a value like any other. `near` is a condition over `t` that all rows of the keys match, for Delta to skip files by.
     `count` is how many changes there are, where they are computed already and cheap to read again. The session must be
     used by nothing else: the fence is in its confs.
     """
@@ -364,7 +364,7 @@ def restore_version(spark: Callable[[], SparkSession], path: Path, version: int,
 
 
 def delete_rows(spark: Callable[[], SparkSession], path: Path, predicate: str | None, receipt: Receipt) -> None:
-    """Take away the rows that meet a condition, or all; `spark` gives a session that nothing else uses."""
+    """Delete the rows that match a condition, or all; `spark` gives a session that nothing else uses."""
     table = open_small(path)
     if table is not None and delete_small(table, predicate, receipt):
         return
@@ -374,7 +374,7 @@ def delete_rows(spark: Callable[[], SparkSession], path: Path, predicate: str | 
 
 
 def set_null(spark: SparkSession, path: Path, column: str, predicate: str, receipt: Receipt) -> None:
-    """Set a column to NULL in the rows that meet a condition."""
+    """Set a column to NULL in the rows that match a condition."""
     with fenced_session(spark, path, receipt):
         spark.sql(f"UPDATE delta.{quoted(str(path))} SET {quoted(column)} = NULL WHERE {predicate}")
 
@@ -429,11 +429,11 @@ def write_and_read_back(
         write()
     except Exception as error:
         if not _is_overtaken(error):
-            # What the write says of files that are missing helps nobody where all of them are somewhere else.
+            # The write's error about missing files helps nobody where all of them are somewhere else.
             require_warehouse()
             raise
     # delta-rs makes folders that are missing. Where the warehouse was moved while it wrote, the commit stands alone at
-    # the old path. Asked before the commit is read: what is found afterwards is in the folder that is held.
+    # the old path. Asked before the commit is read: a commit that is found afterwards is in the folder of the lock.
     require_warehouse()
     committed = read_back(path, receipt, since=-1 if before is None else before)
     if committed is not None:
@@ -451,13 +451,13 @@ def write_and_read_back(
 
 
 def _is_overtaken(error: Exception) -> bool:
-    """Whether Spark did not commit because another writer did; read back, that tells who."""
+    """Whether Spark did not commit because another writer did; reading back shows who."""
     text = str(error) if isinstance(error, (PySparkException, Py4JJavaError)) else ""
     return "ConcurrentTransactionException" in text or "DELTA_CONCURRENT" in text
 
 
 def _is_after(known: Newest, receipt: Receipt) -> bool:
-    """Whether another refresh was committed since this one was planned. Numbers may be skipped, so versions tell."""
+    """Whether another refresh was committed since this one was planned. Numbers may be skipped, so versions decide."""
     assert known.receipt is not None
     if known.receipt.seq >= receipt.seq:
         return True

@@ -1,6 +1,7 @@
-"""Alerts and what is to be told of them, in the control store.
+"""Alerts and their deliveries, in the control store.
 
-An alert's change and its deliveries are one transaction: what changed is told, also when the teller died in between.
+An alert's change and its deliveries are one transaction: each change is delivered, also when its sender died in
+between.
 """
 
 from __future__ import annotations
@@ -75,9 +76,9 @@ class AlertStore:
         return stored
 
     def awaited(self, without_data: Collection[TableName], now: datetime) -> dict[TableName, datetime]:
-        """Since when each of the tables without data is waited for; one that is new here, from `now` on.
+        """The time since when each of the tables without data is awaited; `now` for one that is new here.
 
-        What is not among them has data, or is not declared any more, and is forgotten.
+        A table that is not among them has data, or is not declared any more, and is forgotten.
         """
         wanted = {key_of(name): name for name in without_data}
         with self._database.read() as connection:
@@ -92,7 +93,7 @@ class AlertStore:
         return {name: known.get(key, now) for key, name in wanted.items()}
 
     def pending(self, channel: str) -> list[Delivery]:
-        """What a channel has not taken yet, in the order in which it happened."""
+        """The deliveries that a channel has not taken yet, in the order in which they happened."""
         statement = (
             select(DELIVERIES)
             .where(
@@ -122,20 +123,20 @@ class AlertStore:
                 time_of(row["next_at"]),
             )
             for row in rows
-            # One that was forgotten between the two looks has nothing left to be told.
+            # An alert that was forgotten between the two statements has nothing left to deliver.
             if row["alert_id"] in alerts
         ]
 
     def delivered(self, delivery: int, now: datetime) -> None:
-        """The channel took it."""
+        """Note that the channel took a delivery."""
         self._update(delivery, delivered_at=text_of(now), error=None)
 
     def failed(self, delivery: int, attempts: int, next_at: datetime, error: str) -> None:
-        """The channel did not take it; it is tried again at `next_at`."""
+        """Note that the channel did not take a delivery, which is tried again at `next_at`."""
         self._update(delivery, attempts=attempts, next_at=text_of(next_at), error=error)
 
     def given_up(self, delivery: int, now: datetime, error: str) -> None:
-        """It is not tried again."""
+        """Note that a delivery is not tried again."""
         self._update(delivery, given_up_at=text_of(now), error=error)
 
     def _update(self, delivery: int, **values: Any) -> None:

@@ -51,7 +51,7 @@ class Database:
             parsed = _url_of(url)
             engine = create_engine(parsed, connect_args=_connect_args(parsed))
         except (ArgumentError, NoSuchModuleError, ImportError, ValueError) as error:
-            # A ValueError is about a port that is no number, and holds what stands there: a part of the password,
+            # A ValueError is about a port that is no number, and quotes its text: a part of the password,
             # where that has an @ or a colon.
             why = "its port is no number" if isinstance(error, ValueError) else _sentence(error)
             raise SettingsError(
@@ -103,7 +103,7 @@ class Database:
                 self._file, self._doubtful = self._found_file(), False
 
     def _found_file(self) -> tuple[int, int] | None:
-        """What tells SQLite's file from another of the same name; None where there is none, and for other databases.
+        """The numbers that identify SQLite's file among others of its name; None without one and for other databases.
 
         A file that is open keeps its number, so a new one cannot have the same.
         """
@@ -135,7 +135,7 @@ class Database:
     def _provide(self) -> None:
         self._provide_file()
         with self._translated():
-            # Looked at first: a store that is there is opened without writing, also from a disk that is read-only.
+            # Inspected first: a store that is there is opened without writing, also from a disk that is read-only.
             there = set(inspect(self._engine).get_table_names())
         found = self._format(there)
         if found == FORMAT:
@@ -160,7 +160,7 @@ class Database:
                 where=self._place,
             )
         with self._writing() as connection:
-            # Several processes may meet an old store at once; the first takes the steps.
+            # Several processes may find an old store at once; the first takes the steps.
             there = set(inspect(connection).get_table_names())
             stored = connection.execute(select(func.max(FORMATS.c.format))).scalar() if FORMATS.name in there else None
             if stored is None or int(stored) < FORMAT:
@@ -240,7 +240,7 @@ def _connect_args(url: URL) -> dict[str, Any]:
         return {"timeout": BUSY_SECONDS, "isolation_level": None}
     if url.get_backend_name() != "postgresql" or url.get_driver_name() not in ("psycopg", "psycopg2"):
         return {}
-    # By default nothing of it has an end, and a server that is cut off would hold up engine and watch for ever.
+    # By default nothing of it has an end, and a server that is cut off would block engine and watch for ever.
     wanted = {
         "connect_timeout": round(BUSY_SECONDS),
         "keepalives_idle": 10,
@@ -256,7 +256,7 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
     try:
         cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
         _keep_log_beside(cursor)
-        # A power cut may lose the last moments, never the database; what is lost is found again by looking.
+        # A power cut may lose the last moments, never the database; the next checks find again what is lost.
         cursor.execute("PRAGMA synchronous = NORMAL")
     finally:
         cursor.close()
@@ -266,7 +266,7 @@ def _keep_log_beside(cursor: Any) -> None:
     """Let readers and the writer not wait for each other: SQLite's mode WAL, which the file keeps.
 
     Where several processes change the mode of a new file, SQLite fails those at once that would wait for each other,
-    whatever its busy_timeout is. They look again until the first one has changed it.
+    whatever its busy_timeout is. They try again until the first one has changed it.
     """
     deadline = time.monotonic() + BUSY_SECONDS
     while True:

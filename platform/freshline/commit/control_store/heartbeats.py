@@ -1,4 +1,4 @@
-"""When processes that must not fall silent were last heard of."""
+"""The heartbeats of processes that must not fall silent."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class HeartbeatStore:
                 connection.execute(delete(HEARTBEATS).where(HEARTBEATS.c.name == name))
 
     def forget(self, name: str) -> None:
-        """It was ended on purpose: its silence means nothing any more."""
+        """Forget a process that was ended on purpose: its silence means nothing any more."""
         with self._database.write() as connection:
             connection.execute(delete(HEARTBEATS).where(HEARTBEATS.c.name == name))
 

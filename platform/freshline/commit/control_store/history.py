@@ -1,9 +1,9 @@
 """The past of each table's freshness, in the control store: for pages and charts, and for no decision.
 
-Refreshes are added in the transaction that records them, and spans of lag by whoever looks at it. A minute and an hour
-have one row each, whoever writes them. Spans and marks go after 7 days and hours after 30. A table's own go when it
-begins an hour, and those of tables that are gone when any table begins one. Rows that seem to come from the future were
-written before the clock was set back: they are left out until it has passed them.
+Refreshes are added in the transaction that records them, and spans of lag by every process that reads the lag. A minute
+and an hour have one row each, whoever writes them. Spans and marks go after 7 days and hours after 30. A table's own go
+when it begins an hour, and those of tables that are gone when any table begins one. Rows that seem to come from the
+future were written before the clock was set back: they are left out until it has passed them.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def add_refresh(connection: Connection, result: RefreshResult) -> None:
     if not result.is_check:
         connection.execute(insert(MARKS).values(key=key, **{**asdict(mark_of(result)), "at": text_of(result.at)}))
     sample = sample_of(result)
-    # A check comes every second, and the lag after it is seen by whoever looks.
+    # A check comes every second, and whoever reads the lag after it adds its span.
     span = None if sample is None or result.is_check else LagSpan.of(sample)
     _add(connection, key, result.at, span, RefreshSums() if result.state in DECISIONS else sums_of(result))
 

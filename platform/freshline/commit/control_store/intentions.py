@@ -1,6 +1,6 @@
-"""What people, and freshline for them, decided about tables: freshness for a while, and suspensions.
+"""The decisions of people, and of freshline for them, about tables: freshness for a while, and suspensions.
 
-They win over the files and survive restarts. Each change counts the generation up, so that an engine that looks at one
+They win over the files and survive restarts. Each change counts the generation up, so that an engine that reads one
 number every moment sees it at once.
 """
 
@@ -30,7 +30,7 @@ class IntentionStore:
             return _generation(connection)
 
     def read(self) -> Intentions:
-        """All that is in force or was when it was written: whoever asks must look at `until` (see Intentions.at)."""
+        """All that is in force or was when it was written: the caller must check `until` (see Intentions.at)."""
         with self._database.read() as connection:
             return intentions_of(
                 _generation(connection),
@@ -119,7 +119,7 @@ class IntentionStore:
             )
 
     def forget_failures(self, name: TableName) -> None:
-        """A success, or a person, ended the row."""
+        """Forget a row of failures, which a success or a person ended."""
         with self._database.write() as connection:
             connection.execute(delete(FAILURES).where(FAILURES.c.key == key_of(name)))
 

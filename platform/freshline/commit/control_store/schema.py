@@ -15,7 +15,7 @@ OLDEST_FORMAT = 3
 
 METADATA = MetaData()
 
-# What may pass two thousand million; SQLite's integers are long enough as they are.
+# The type of numbers that may pass two thousand million; SQLite's integers are long enough as they are.
 LongInteger = BigInteger().with_variant(Integer(), "sqlite")
 
 
@@ -35,7 +35,7 @@ def _lag_columns(*, nullable: bool) -> list[Column[Any]]:
 
 FORMATS = Table("freshline_format", METADATA, Column("format", Integer, nullable=False))
 
-# Tells this store from another that takes its place: ids of records begin anew there.
+# Distinguishes this store from another that takes its place: ids of records begin anew there.
 IDENTITIES = Table("freshline_identity", METADATA, Column("id", String(40), nullable=False))
 
 EPOCHS = Table("freshline_epoch", METADATA, Column("epoch", Integer, nullable=False))
@@ -153,7 +153,7 @@ AWAITED = Table(
     Column("at", String(40), nullable=False),
 )
 
-# What is to be told through each channel, written in the same transaction as the alert's change.
+# The deliveries of each channel, written in the same transaction as the alert's change.
 DELIVERIES = Table(
     "freshline_delivery",
     METADATA,
@@ -179,7 +179,7 @@ SPANS = Table(
     Index("ix_freshline_span_begin", "begin"),
 )
 
-# The same by hours, with the sums of the refreshes: kept for 30 days. The lag is NULL where nobody looked at it.
+# The same by hours, with the sums of the refreshes: kept for 30 days. The lag is NULL where nobody read it.
 HOURS = Table(
     "freshline_hour",
     METADATA,

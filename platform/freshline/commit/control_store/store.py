@@ -1,9 +1,9 @@
 """The control store: intentions and caches of one environment, in SQLite or in another database by URL.
 
-It holds the epoch, requests, positions that were checked without a commit, the newest refreshes, and in parts of their
-own what was decided about tables (`intentions`), who was last heard of when (`heartbeats`), what is alerted (`alerts`)
-and how fresh tables were (`history`). What tables contain is in their own logs; losing this store loses no data and
-repeats none.
+It has the epoch, requests, positions that were checked without a commit, the newest refreshes, and in parts of their
+own the decisions about tables (`intentions`), who was last heard of when (`heartbeats`), alerts (`alerts`) and how
+fresh tables were (`history`). The contents of tables are in their own logs; losing this store loses no data and repeats
+none.
 
 Every method is one transaction of its own and may be called from any thread and process. Stopped half way, it did
 nothing.
@@ -70,7 +70,7 @@ class ControlStore:
         self._database.close()
 
     def identity(self) -> str:
-        """What tells this store from another that took its place."""
+        """The id that distinguishes this store from another that took its place."""
         with self._database.read() as connection:
             return str(connection.execute(select(IDENTITIES.c.id)).scalar_one())
 
@@ -107,7 +107,7 @@ class ControlStore:
         self.record_check(name, now, source_position(position, known))
 
     def forget_check(self, name: TableName) -> None:
-        """A table of this name that is made later has been checked up to nowhere."""
+        """Forget the check of a table: one of this name that is made later begins without."""
         with self._database.write() as connection:
             connection.execute(delete(CHECKS).where(CHECKS.c.key == key_of(name)))
 
@@ -117,7 +117,7 @@ class ControlStore:
             return checks_of(connection.execute(select(CHECKS)).mappings())
 
     def forget_checks(self, names: Iterable[TableName]) -> None:
-        """Forget what was checked of these: they hold something else now."""
+        """Forget the checks of these: they contain something else now."""
         keys = [key_of(name) for name in names]
         with self._database.write() as connection:
             connection.execute(delete(CHECKS).where(CHECKS.c.key.in_(keys)))
@@ -127,9 +127,9 @@ class ControlStore:
     def record_refresh(self, record: RefreshResult) -> None:
         """Remember a refresh or a decision; of each table the newest are kept.
 
-        Full refreshes, others that committed, those that did not, and decisions are counted apart: looks that found
-        nothing come every second, and must not push out the few of the others; and what a full refresh took is asked
-        for long after it.
+        Full refreshes, others that committed, those that did not, and decisions are counted separately: checks that
+        found nothing come every second, and must not push out the few of the others; and the seconds of a full refresh
+        are asked for long after it.
         """
         with self._database.write() as connection:
             _insert_refresh(connection, record)
@@ -163,10 +163,11 @@ class ControlStore:
         )
 
     def restore(self, records: Sequence[RefreshResult], epoch: int) -> int:
-        """Put what is known from elsewhere, in the order in which it happened, before what is here.
+        """Put records from elsewhere, in the order in which they happened, before those that are here.
 
         Returns how many records were not here. They get ids of 0 and below: whoever follows the records by their ids
-        has been told of them. What was restored before is replaced. No engine gets an epoch up to `epoch` any more.
+        knows them already. Records that were restored before are replaced. No engine gets an epoch up to `epoch` any
+        more.
         """
         with self._database.write() as connection:
             connection.execute(delete(REFRESHES).where(REFRESHES.c.id <= 0))
@@ -230,7 +231,7 @@ class ControlStore:
             return [record_of(row) for row in connection.execute(statement).mappings()]
 
     def seconds_of(self, name: TableName) -> float | None:
-        """What a refresh that commits takes: the 95th percentile of the newest; None where there was none yet.
+        """The seconds of a refresh that commits: the 95th percentile of the newest; None where there was none yet.
 
         The first ones, which made the table, count only as long as there is no other.
         """
@@ -239,10 +240,10 @@ class ControlStore:
         return percentile_95(later or first)
 
     def seconds(self, name: TableName | None = None) -> dict[TableName, float]:
-        """What a refresh of each table, or of one, surely takes: by this promises are judged.
+        """The seconds that a refresh of each table, or of one, surely takes: by this promises are judged.
 
-        The 95th percentile of the newest that committed, the median where these are few: one of them may have met a
-        cold engine. What made a table does not count; tables with nothing else are missing.
+        The 95th percentile of the newest that committed, the median where these are few: one of them may have had a
+        cold engine. Commits that made a table do not count; tables with nothing else are missing.
         """
         with self._database.read() as connection:
             return seconds_of_tables(connection.execute(_newest_seconds(name)))
@@ -334,8 +335,8 @@ def _insert_refresh(connection: Connection, record: RefreshResult) -> None:
 
 def _newest_seconds(name: TableName | None) -> Select[Any]:
     """Name, version and seconds of the newest commits of one table, or of each."""
-    # What one partition of a backfill takes is no measure of what keeping the table fresh does, nor is a commit without
-    # rows.
+    # The time of one partition of a backfill is no measure of what keeping the table fresh takes, nor is a commit
+    # without rows.
     counted: list[ColumnElement[bool]] = [
         REFRESHES.c.committed.is_(True),
         func.coalesce(REFRESHES.c.strategy, "") != str(Strategy.NOOP),

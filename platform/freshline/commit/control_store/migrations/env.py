@@ -1,4 +1,4 @@
-"""What Alembic runs: the steps, on the connection and in the transaction that the control store hands in."""
+"""The file that Alembic runs: the steps, on the connection and in the transaction that the control store hands in."""
 
 from __future__ import annotations
 
