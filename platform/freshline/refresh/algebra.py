@@ -1,8 +1,8 @@
 """Aggregates computed from their stored values and the signed changed rows (see `query.rules.algebra`).
 
-Each group of changed rows meets its stored row. Where the two tell the new values surely, they are taken; a group of
-which they do not is named, to be computed again from the inputs. Only exact types are served: integers and decimals in
-sums; of fractions, whose sums depend on the order, nothing.
+Each group of changed rows is joined with its stored row. Where the two surely give the new values, these are taken; a
+group of which they do not is named, to be computed again from the inputs. Only exact types are served: integers and
+decimals in sums; of fractions, whose sums depend on the order, nothing.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ MOST_AVERAGED = 10_000
 MOST_DIVIDED = 10_000_000
 # The precision up to which these eleven digits are there.
 MOST_PRECISE = 17
-# Whole numbers that a DOUBLE and its rounded product still tell apart.
+# Whole numbers that a DOUBLE and its rounded product still distinguish.
 MOST_WHOLE = 2.0**50
 
 
 @dataclass(frozen=True)
 class Followed:
-    """What follows from the changed rows: changes (OP and the table's columns), how many, and the groups left open.
+    """The result of the changed rows: changes (OP and the table's columns), how many, and the groups left open.
 
     `keys` are those of the groups that changed, None where all rows are one group.
     """
@@ -84,7 +84,7 @@ def follow(
 ) -> Followed | None:
     """The changes of the stored rows that follow from the signed changed rows of the inputs.
 
-    `inputs` holds rows by reading and by name in lower case, SIGNED ones with SIGN. `never_null` tells of an input's
+    `inputs` has rows by reading and by name in lower case, SIGNED ones with SIGN. `never_null` says of an input's
     column that no row has NULL in it, before or after the changes. `expected` is how many rows changed, and `stored`
     how many the table has, None where that is not known. None where the types are not served, and where all rows are
     one group that is left open.
@@ -163,7 +163,7 @@ def _is_served(algebra: Algebra, rows: StructType, stored: Mapping[str, DataType
 
 
 def _may_forget(spark: SparkSession, algebra: Algebra, stored: Mapping[str, DataType]) -> bool:
-    """Whether a sum may be NULL for being too large, where Spark does not raise: nothing tells what it was."""
+    """Whether a sum may be NULL for being too large, where Spark does not raise: its value is lost then."""
     sums = [stored[one.column] for one in algebra.aggregates if one.kind is AggregateKind.SUM]
     large = any(isinstance(kind, DecimalType) and kind.precision == 38 for kind in sums)
     return large and (spark.conf.get("spark.sql.ansi.enabled") or "").strip().lower() == "false"
@@ -200,7 +200,7 @@ def _is_exact(aggregate: Aggregate, rows: StructType, stored: DataType) -> bool:
 
 @dataclass(frozen=True)
 class _Counted:
-    """An aggregate, and the columns that tell of how many rows it is.
+    """An aggregate, and the columns that say of how many rows it is.
 
     `rows` counts those that its argument is not NULL in (or, of an average, that are surely so), `sum` sums them.
     """
@@ -276,7 +276,7 @@ def _all(conditions: list[Column]) -> Column:
 
 @dataclass(frozen=True)
 class _Value:
-    """The new value of an aggregate, whether it is surely that, and whether it surely tells that rows are left."""
+    """The new value of an aggregate, whether it is surely that, and whether it surely shows that rows are left."""
 
     value: Column
     sure: Column
@@ -368,7 +368,7 @@ def _value(one: _Counted, names: Mapping[str, str], stored: StructType, rows: St
         left = None if one.rows is None else _count(one.rows, names, came)
         if left is not None:
             return _Value(F.when(left > 0, whole), left >= 0, left > 0)
-        # A sum of something tells that rows are left; of nothing it is NULL before, and known by what came.
+        # A sum that is not zero shows that rows are left; of no rows it is NULL before, and the rows that came decide.
         value = F.when(old.isNull() & (came == 0), F.lit(None).cast(kind)).otherwise(whole)
         sure = F.when(old.isNull(), came >= 0).otherwise((gone == 0) | (whole != 0))
         return _Value(value, sure, F.coalesce(sure & (value != 0), F.lit(False)))

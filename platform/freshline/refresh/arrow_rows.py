@@ -1,6 +1,6 @@
-"""Rows that are few enough for the engine's own process, and how they come there and go back.
+"""Rows that are few enough for the engine's own process, with the way there and back.
 
-What only writes rows takes them as they are, without another job of Spark.
+A function that only writes rows takes them as they are, without another job of Spark.
 """
 
 from __future__ import annotations
@@ -152,6 +152,6 @@ def settle(rows: DataFrame, *, at_most: int | None, expected: int = 0) -> tuple[
         few = take(rows, FEW_ROWS)
         if few is not None:
             return few, few.count
-        # What was tried is not tried again.
+        # The failed attempt is not repeated.
         return materialize_once(rows, expected=LIKELY_MANY + 1)
     return materialize_once(rows, expected=at_most or expected, at_most=at_most)

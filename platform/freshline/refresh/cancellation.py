@@ -1,4 +1,4 @@
-"""Cancelling a request: a flag that work looks at, and a way to interrupt what is running."""
+"""Cancelling a request: a flag that work reads, and a way to interrupt what is running."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from freshline.errors import CancelledError
 
-# How often it is inspected what limited work has used; an inspection takes some milliseconds.
+# How often the use of limited work is inspected; an inspection takes some milliseconds.
 LOOK_SECONDS = 5.0
 
 

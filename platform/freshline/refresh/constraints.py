@@ -1,7 +1,7 @@
 """Rows against the constraints of their declaration.
 
-A row meets a condition where it is true; false and NULL are violations. Rows that violate DROP ROW or QUARANTINE are
-no rows of the table: whoever computes rows leaves them out, so that refreshing by any strategy and verifying agree.
+A row satisfies a condition that is true for it; false and NULL are violations. Rows that violate DROP ROW or QUARANTINE
+are no rows of the table: whoever computes rows leaves them out, so that refreshing by any strategy and verifying agree.
 Nothing is written here.
 """
 
@@ -51,7 +51,7 @@ def violated(constraints: Sequence[Constraint]) -> Column:
 def leave_out(rows: DataFrame, constraints: Sequence[Constraint], *, but: Column | None = None) -> DataFrame:
     """The rows that the table has: those that violate no constraint which leaves rows out.
 
-    Rows that meet `but` are not judged.
+    Rows that satisfy `but` are not judged.
     """
     strict = [constraint for constraint in constraints if constraint.on_violation.leaves_out]
     if not strict:

@@ -21,13 +21,13 @@ INTERPRETED: Mapping[str, str] = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 ADAPTIVE: Mapping[str, str] = {"spark.sql.adaptive.enabled": "true"}
-# What a session has where no setting says otherwise (`engine.spark.session_confs`).
+# The session's values where no setting says otherwise (`engine.spark.session_confs`).
 _UNTOUCHED = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
     "spark.sql.adaptive.enabled": "false",
 }
-# Names of the confs that this module changed and has not put back. It is what tells them from a user's.
+# Names of the confs that this module changed and has not put back. It distinguishes them from a user's.
 _CHANGED = "spark.freshline.execution"
 
 
@@ -35,7 +35,7 @@ _CHANGED = "spark.freshline.execution"
 def suited_to(spark: SparkSession, counts: Iterable[int | None]) -> Iterator[None]:
     """Execute in the way that suits tables of so many rows, None for a table of which nobody knows.
 
-    Within it, a step that looks at other tables can be executed in the way that suits those.
+    Within it, a step that reads other tables can be executed in the way that suits those.
     """
     known = [MANY_ROWS if count is None else count for count in counts]
     wanted: Mapping[str, str] = {}

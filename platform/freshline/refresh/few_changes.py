@@ -1,4 +1,4 @@
-"""How a few rows differ from what is stored, told in the engine's own process.
+"""The difference between a few rows and the stored ones, computed in the engine's own process.
 
 One query of Spark brings both sides. By Spark alone it takes four: one computes the new rows, one asks whether a key is
 there twice, one compares, and one hands the result over. Each is planned and sent for longer than it works.
@@ -24,10 +24,10 @@ _NEW = "new"
 
 
 def difference_of_few(new: DataFrame, old: DataFrame, key: Sequence[str]) -> ArrowRows | None:
-    """The changes that turn `old` into `new`, as `keys.difference_by_key` tells them: the columns of both, and OP.
+    """The changes that turn `old` into `new`, as `keys.difference_by_key` gives them: the columns of both, and OP.
 
-    None where Spark has to tell: of types that are not compared here, of more rows than a few, and where a key is there
-    twice. Of fractions -0.0 differs from 0.0 here, so that the query's own is stored.
+    None where Spark has to find them: of types that are not compared here, of more rows than a few, and where a key is
+    there twice. Of fractions -0.0 differs from 0.0 here, so that the query's own is stored.
     """
     schema = old.schema
     if not _is_told(schema, new.schema, key):

@@ -26,8 +26,8 @@ from freshline.values.merge import DELETE, REJECTED
 from freshline.values.query import SqlQuery
 from freshline.values.spec import TableSpec
 
-# What Spark says of a key of which a merge of another package gives two rows, or one with a NULL in the key: an object
-# of JSON that says which merge, and one with the key.
+# The beginning of Spark's error about a key of which a merge of another package gives two rows, or one with a NULL in
+# the key. An object of JSON that says which merge follows, and one with the key.
 REPEATED = "FRESHLINE_MERGE_KEY"
 _ROW, _ROWS = "_freshline_row", "_freshline_rows"
 
@@ -46,7 +46,7 @@ class Winners:
 
 
 def read_rows(spark: SparkSession, spec: TableSpec, *, arrival: bool = False) -> DataFrame:
-    """The rows that are folded, with order struct and delete mark, over whatever the session's views hold.
+    """The rows that are folded, with order struct and delete mark, over the rows in the session's views.
 
     A row that a constraint leaves out is not folded, as if it had not come; a delete always is. With `arrival` the
     log's arrival columns come along, for a view that has them.
@@ -83,7 +83,7 @@ def read_before_constraints(spark: SparkSession, spec: TableSpec, *, arrival: bo
     views = [name.view for name in spec.query.reads]
     columns = [F.col(quoted(name)) for name in spec.columns]
     rows = read_declared(spark, text, views).select(*columns, *helpers, *also)
-    # Before keys are looked at: an empty text in a key that is a partition too is a NULL in it.
+    # Before keys are read: an empty text in a key that is a partition too is a NULL in it.
     return merge.complete(as_stored(rows, spec), spec)
 
 

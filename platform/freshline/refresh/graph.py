@@ -54,7 +54,7 @@ class Graph:
         return rows.toDF(SOURCE, TARGET).where(F.col(SOURCE).isNotNull() & F.col(TARGET).isNotNull())
 
     def values(self, edges: DataFrame, start: DataFrame | None = None) -> DataFrame:
-        """What the function gives for the nodes of these edges: `node` and its own column.
+        """The function's values for the nodes of these edges: `node` and its own column.
 
         `start` has ranks to begin with: `node` and `rank`. Those that are close enough stay. Raises GraphError.
         """

@@ -78,7 +78,7 @@ def ranks(edges: Edges, start: Ranks, tolerance: float, most: int, check: Check)
     """The rank of each node, and after how many rounds; None where it is not right within the tolerance by then."""
     out = np.bincount(edges.source, minlength=edges.count).astype(np.float64)
     before: Ranks = start
-    # What the last rounds came to, and how much that changed what they began with; the newest first.
+    # The results of the last rounds, and how much each changed the ranks that it began with; the newest first.
     last: list[tuple[Ranks, Ranks]] = []
     mixing = Mixing()
     share = 1.0 / np.maximum(out, 1.0)

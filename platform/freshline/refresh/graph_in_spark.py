@@ -24,7 +24,7 @@ def checkpoint(rows: DataFrame) -> DataFrame:
 
 
 def let_go(rows: DataFrame | None) -> None:
-    """Free what a checkpoint holds; reading it afterwards fails."""
+    """Free the rows of a checkpoint; reading it afterwards fails."""
     if rows is not None:
         rows._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
@@ -73,7 +73,7 @@ def _small_star(edges: DataFrame) -> DataFrame:
 
 
 def _mark(edges: DataFrame) -> tuple[object, ...]:
-    """What tells two sets of edges apart."""
+    """The count and hashes that distinguish two sets of edges."""
     hashed = F.xxhash64(SOURCE, TARGET)
     totals = edges.select(F.count(F.lit(1)), F.bit_xor(hashed), F.sum(hashed.cast("decimal(20,0)"))).collect()
     return tuple(totals[0])
@@ -116,7 +116,7 @@ def ranks(edges: DataFrame, start: DataFrame | None, tolerance: float) -> tuple[
 
 
 def _mixed(after: DataFrame, weights: list[float]) -> DataFrame:
-    """What the next round begins with, and what the last rounds came to and changed: `rank1` is the newest."""
+    """The start of the next round, and the results and changes of the last rounds: `rank1` is the newest."""
     ranks = ["rank", *(f"rank{place}" for place in range(1, len(weights)))]
     changes = ["change", *(f"change{place}" for place in range(1, len(weights)))]
     mixed = reduce(

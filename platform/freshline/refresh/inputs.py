@@ -42,7 +42,7 @@ class Pinned:
     """One input at one position. `path` is the Delta table.
 
     `is_newest` says of a log that the version was the newest one a moment ago, that its receipt gave the position, and
-    that nobody else has changed its rows since: it holds the batches up to that position and no other rows.
+    that nobody else has changed its rows since: it has the batches up to that position and no other rows.
     """
 
     spec: Spec
@@ -62,7 +62,7 @@ class Pinned:
 def read_whole(spark: SparkSession, pinned: Pinned, *, arrival: bool = False, arrived: bool = False) -> DataFrame:
     """All rows of an input at its position; with `arrival` a log table's arrival columns and facts of changes too.
 
-    With `arrived` what FINAL rows are told by (`freshline.values.closing`), which is NULL where it is not known.
+    With `arrived` also the columns that decide which rows are FINAL (`freshline.values.closing`), NULL if not known.
     """
     if pinned.is_log:
         small = read_small(spark, pinned.path, pinned.position.version) if pinned.is_newest else None
@@ -116,7 +116,7 @@ def _inserted(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFram
 
 
 def read_log(spark: SparkSession, pinned: Pinned) -> DataFrame:
-    """A log table as it is now: its rows are told apart by their batch number."""
+    """A log table as it is now: the batch number of its rows distinguishes them."""
     small = read_small(spark, pinned.path, None)
     return spark.read.format("delta").load(str(pinned.path)) if small is None else small
 
@@ -166,9 +166,9 @@ def read_net_signed(spark: SparkSession, pinned: Pinned, changes: Changes) -> Da
 
 
 def _recorded(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
-    """The recorded changes of a range, each with what it was, in the column CHANGE_TYPE.
+    """The recorded changes of a range, each with its kind in the column CHANGE_TYPE.
 
-    Delta looks for their files with a job and a plan of its own, which for a few files takes longer than the rest.
+    Delta finds their files with a job and a plan of its own, which for a few files takes longer than the rest.
     """
     assert changes.before is not None
     rows = None if changes.recorded is None else _of_files(spark, pinned, changes.recorded)
@@ -238,7 +238,7 @@ def column_names(spec: Spec, rows: DataFrame) -> tuple[str, ...]:
 
 
 def declared_columns(rows: DataFrame, pinned: Pinned, *, arrival: bool, arrived: bool = False) -> DataFrame:
-    """What queries see of an input's stored rows; with `arrival` and `arrived` as in `read_whole`."""
+    """An input's stored rows as queries see them; with `arrival` and `arrived` as in `read_whole`."""
     spec = pinned.spec
     final = [_or_null(rows, name, pinned.is_log).alias(name) for name in ARRIVED] if arrived else []
     if not isinstance(spec, SourceSpec):
@@ -252,7 +252,7 @@ def declared_columns(rows: DataFrame, pinned: Pinned, *, arrival: bool, arrived:
 
 
 def _or_null(rows: DataFrame, name: str, is_log: bool) -> SparkColumn:
-    """A column of freshline's own; NULL in a table, and in a log of before there was such a column."""
+    """A column of freshline's own; NULL in a table, and in a log from before there was such a column."""
     if is_log and name in rows.columns:
         return F.col(name)
     return F.lit(None).cast("timestamp" if name == WATERMARK else "bigint")

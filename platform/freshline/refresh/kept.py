@@ -1,6 +1,6 @@
 """Inputs that did not change, kept in the engine between refreshes (`delta-join.cache-enable`).
 
-Rows of one version never change, so what is kept is right for as long as that version is asked for. They are kept as
+Rows of one version never change, so kept rows are right for as long as that version is asked for. They are kept as
 the values that Spark's driver has, and given to each session as a relation of its own: joining with it needs neither a
 scan nor a job.
 """

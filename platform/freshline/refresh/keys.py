@@ -76,7 +76,7 @@ MOVING_RULES = (
     "PushProjectionThroughUnion ReorderJoin TransposeWindow".split()
 )
 EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
-# Spark refuses what the analysis asks for, or rows make it fail: keys are looked for among rows that the query itself
+# Spark refuses the analysis's queries, or rows make them fail: keys are searched among rows that the query itself
 # leaves out, and a condition on keys may be computed before the query's own.
 REFUSED = (AnalysisException, ParseException)
 FAILED_BY_ROWS = (
@@ -155,7 +155,7 @@ class Keys:
         return rows.join(F.broadcast(named) if self.count <= BROADCAST_KEYS else named, condition, "left_anti")
 
     def near(self, alias: str | None) -> str | None:
-        """A condition in SQL that all rows of the keys meet; None where no column has values of a plain type."""
+        """A condition in SQL that all rows of the keys match; None where no column has values of a plain type."""
         prefix = "" if alias is None else f"{alias}."
         parts = [span.text(f"{prefix}{quoted(column)}") for column, span in self.spans.items() if span is not None]
         return " AND ".join(parts) or None
@@ -201,11 +201,11 @@ def find_keys(
 ) -> Keys | Reason:
     """The keys that the changes of the inputs affect, or why a full refresh is right.
 
-    `inputs` holds every input's rows by reading and by name in lower case, of which those that are `unchanged` have no
+    `inputs` has every input's rows by reading and by name in lower case, of which those that are `unchanged` have no
     changed rows, and those that have `grown` gained rows only; `schema` is the stored table's, and `stored` gives rows
-    as it keeps them. Views are made in the session for what the analysis names; `drop_key_views` takes them
-    away. `declared` is the query, over views of the new rows that are there under the inputs' own names; it is compared
-    with what the analysis read, unless it is None.
+    as it keeps them. Views are made in the session for what the analysis names; `drop_key_views` takes them away.
+    `declared` is the query, over views of the new rows that are there under the inputs' own names; it is compared with
+    what the analysis read, unless it is None.
 
     Raises errors of REFUSED and FAILED_BY_ROWS, which are no failures of the refresh: see `why_not`.
     """
@@ -222,7 +222,7 @@ def find_keys(
     fields = {field.name.lower(): field for field in schema.fields}
     if not set(affected.columns) <= fields.keys():
         return Reason("REWRITE_MISMATCH", f"columns {', '.join(affected.columns)}")
-    # Fewer columns give greater keys, of which all rows are looked at, so columns can be left out.
+    # Fewer columns give greater keys, of which all rows are read, so columns can be left out.
     asked = [fields[name] for name in affected.columns if is_compared(fields[name].dataType)]
     if not asked:
         return Reason("NO_KEY", f"{', '.join(affected.columns)} cannot be compared")
@@ -239,7 +239,7 @@ def find_keys(
 def reads_as_declared(
     spark: SparkSession, affected: Affected, inputs: Readings, *, declared: str, stored: Stored
 ) -> bool:
-    """Whether Spark finds the query as the analysis read it to be the declared one, without a look at changes.
+    """Whether Spark finds the query as the analysis read it to be the declared one, without reading changes.
 
     `inputs`, `declared` and `stored` are as in `find_keys`, as are the views that are made.
     """
@@ -257,7 +257,7 @@ def keys_of(rows: DataFrame) -> Keys:
     few = take(rows, FEW_ROWS) if served else None
     if few is not None:
         return keys_of_few(few)
-    # What was tried is not tried again.
+    # The failed attempt is not repeated.
     settled, count = materialize_once(rows, expected=LIKELY_MANY + 1 if served else 0)
     return Keys(settled, tuple(rows.columns), count, _spans(settled, count, rows.schema))
 
@@ -389,7 +389,7 @@ def _changed_of(
         found = [new.select(*[quoted(name) for name in wanted.names]).limit(0)]
     rows = reduce(DataFrame.unionAll, found)
     rows, count = materialize_once(rows if stage.changed else rows.distinct())
-    # What did not change was as it is, and need not be planned a second time.
+    # An unchanged relation is as it was, and need not be planned a second time.
     old = read_only(spark, as_it_was) if count else new
     old.createOrReplaceTempView(view_of(Reading.OLD, stage.relation))
     if stage.changed:

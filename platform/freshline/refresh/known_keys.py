@@ -1,9 +1,10 @@
-"""Which keys a log has, kept in the engine as 64 bits each, so that a small batch need not be looked for in the log.
+"""The keys of a log, kept in the engine as 64 bits each, so that a small batch needs no search in the log.
 
 A key whose bits are not among them is not in the log. One whose bits are may be there, or have them by chance: it is
-looked for, in the batches that brought such bits. So what is kept may have too many keys, and never too few: it is what
-one scan of the log found, with the keys of every batch that was committed after it, under the identity of the newest
-one's receipt. Where the log has another newest batch, because it was put back or lost commits, it is thrown away.
+searched in the batches that brought such bits. So the kept bits may have too many keys, and never too few: they are the
+result of one scan of the log, with the keys of every batch that was committed after it, under the identity of the
+newest one's receipt. Where the log has another newest batch, because it was put back or lost commits, they are thrown
+away.
 """
 
 from __future__ import annotations

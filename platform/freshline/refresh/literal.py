@@ -104,7 +104,7 @@ def quoted(name: str) -> str:
 
 
 def partition_predicate(expressions: Sequence[str], values: Sequence[tuple[object, ...]]) -> str:
-    """The condition that holds for exactly the rows of these partitions; NULL is a partition like any other.
+    """The condition that is true for exactly the rows of these partitions; NULL is a partition like any other.
 
     `expressions` give the partition's values, as SQL.
 

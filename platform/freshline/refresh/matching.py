@@ -33,12 +33,12 @@ _TYPE = pa.list_(
 )
 # The number of the match, the place of the row, its variable, and whether it is excluded.
 Shown = tuple[int | None, int, str | None, bool]
-# Before the code of an error that is told to people, see `freshline.attempt.failure`.
+# Before the code of an error that is shown to people, see `freshline.attempt.failure`.
 MATCH_ERROR = "freshline:"
 
 
 class MatchError(Exception):
-    """What the rows of a partition showed to be wrong, as the code of an error and its facts."""
+    """An error that the rows of a partition showed, as its code and its facts."""
 
     def __init__(self, code: str, told: str) -> None:
         super().__init__(f"{MATCH_ERROR}{code} {told}")
@@ -46,7 +46,7 @@ class MatchError(Exception):
 
 @dataclass(frozen=True)
 class Search:
-    """What a declaration says of the matches, as `freshline_match` is handed it.
+    """The declaration of the matches, as `freshline_match` gets it.
 
     With `decided`, only matches are wanted that rows behind the second of two times cannot change, and rows behind the
     first could; in microseconds since 1970.

@@ -57,9 +57,9 @@ _PLAIN_NAME = re.compile("[a-z][0-9]*")
 def collect_if_small(rows: DataFrame, most: int = FEW_ROWS) -> tuple[DataFrame, int] | None:
     """The rows as a relation of the driver, and how many; None where there are more than `most`.
 
-    None where their texts are longer than MOST_BYTES in all, too. What joins with such a relation, or sends it to
-    tasks, needs no job for it. Texts pass through the driver as bytes, since a text of Java cannot hold bytes that are
-    no UTF-8, which Spark's can.
+    None where their texts are longer than MOST_BYTES in all, too. A query that joins with such a relation, or sends it
+    to tasks, needs no job for it. Texts pass through the driver as bytes, since a text of Java cannot contain bytes
+    that are no UTF-8, which Spark's can.
     """
     held = hold_few(rows, most)
     return None if held is None else (held.rows(rows.sparkSession), held.count)
@@ -87,7 +87,7 @@ class HeldRows:
 
 
 def hold_few(rows: DataFrame, most: int, most_bytes: int | None = None) -> HeldRows | None:
-    """Compute rows, and hold them as `collect_if_small` does; None where they are more than `most`, or `most_bytes`."""
+    """Compute rows and keep them as `collect_if_small` does; None where they are more than `most`, or `most_bytes`."""
     most_bytes = most_bytes or MOST_BYTES
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     with_bytes = {name: _with_bytes(kind) for name, kind in kinds.items()}
@@ -115,7 +115,7 @@ def hold_few(rows: DataFrame, most: int, most_bytes: int | None = None) -> HeldR
 
 @dataclass(frozen=True)
 class Bounded:
-    """Rows that can be collected whatever their texts hold.
+    """Rows that can be collected whatever their texts contain.
 
     A row has the bytes of its texts in a last column, WIDTH. One of more than `wide` may lack some of its texts, so
     whoever has found such a row collects the rows themselves, or nothing. Of such rows at most _WIDE_COLUMNS times what

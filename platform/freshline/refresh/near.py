@@ -14,8 +14,8 @@ match may begin with an unchanged row with which an old match begins. From that 
 the old matches behind it stay. Only the other keys are read to their end.
 
 For windows of so many rows these are the times behind the last row of a window that ends before the first changed time.
-A window that begins with the next row then has its old number, and the query, which counts from 0, is told by how much
-the numbers that it gives are to grow. The table says which window that is, and how many rows are before it.
+A window that begins with the next row then has its old number, and the query, which counts from 0, gets the amount by
+which its numbers are to grow. The table says which window that is, and how many rows are before it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ _IDENTICAL = (BinaryType, BooleanType, DateType, DecimalType, IntegralType, Stri
 MOST = 10_000
 # Of so many old matches of a key, the last ones, one has to begin at a time of its own.
 MOST_MATCHES = 8
-# So many intervals behind the last changed row an old match is looked for that begins as before, of so many keys.
+# The search for an old match that begins as before covers so many intervals behind the last changed row, of so many
+# keys.
 AHEAD = 8
 MOST_AHEAD = 1_000
 # The end of a stretch that has none.
@@ -72,7 +73,7 @@ class Inputs:
 class Near:
     """Stretches of time by key: `rows` have the key's columns by number, and both ends in microseconds, included.
 
-    `ends` are stretches that together hold all of them, few enough for a condition.
+    `ends` are stretches that together cover all of them, few enough for a condition.
     """
 
     stretch: Stretch
@@ -340,7 +341,7 @@ def _near_counted(counted: Counted, changed: DataFrame, after: DataFrame, table:
         windows.select(*names, _LOW, choice).groupBy(*names).agg(F.min(_LOW).alias(_LOW), F.max("choice").alias("c"))
     )
     begun, count = materialize_once(chosen.select(*names, _LOW, F.col(f"c.{_NUMBER}"), F.col(f"c.{_HIGH}")))
-    # Equal rows have one place, and the next row another one than the number of rows tells: then the key is read whole.
+    # Equal rows have one place, and the next row another one than the number of rows says: then the key is read whole.
     ended, some = materialize_once(begun.where(F.col(_HIGH).isNotNull()).select(*names, _HIGH))
     text = _within(_ends(ended, some, _HIGH, _HIGH), quoted(counted.time)) if some else "false"
     order = [F.col(quoted(column)).alias(f"freshline_o{place}") for place, column in enumerate(counted.order)]
@@ -413,7 +414,8 @@ def _stored_sessions(sessions: Sessions, table: DataFrame, ends: Sequence[tuple[
 def _sessions_of(sessions: Sessions, rows: DataFrame, keys: Keys) -> DataFrame:
     """The sessions of all rows of some keys, by their keys and bounds.
 
-    Where the query leaves rows out before it makes sessions, those here are wider: they hold whole ones of the query.
+    Where the query leaves rows out before it makes sessions, those here are wider: they contain whole ones of the
+    query.
     """
     names = _names(sessions)
     times = keys.restrict(_times(sessions, rows))
@@ -430,7 +432,7 @@ def _sessions_of(sessions: Sessions, rows: DataFrame, keys: Keys) -> DataFrame:
 
 
 def _ends(rows: DataFrame, count: int, low: str, high: str) -> list[tuple[int, int]]:
-    """A few stretches that hold all of the given ones."""
+    """A few stretches that cover all of the given ones."""
     if count == 0:
         return []
     if count <= FEW_ROWS:

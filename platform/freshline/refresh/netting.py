@@ -28,7 +28,7 @@ from freshline.refresh.literal import quoted
 
 NET = "_freshline_net"
 # Values of these types that Spark takes for equal may differ: zeros of either sign, and texts of a collation that
-# differ in letter case. What is made of them is not the same.
+# differ in letter case. Results that are computed from them are not the same.
 LOOSELY_EQUAL = ("double", "float", "collate")
 _ORDERED = (NumericType, BooleanType, BinaryType, DatetimeType, DayTimeIntervalType, YearMonthIntervalType)
 
@@ -130,7 +130,8 @@ def without(rows: DataFrame, gone: DataFrame, columns: Sequence[str]) -> DataFra
     kinds = {field.name.lower(): field.dataType for field in rows.schema.fields}
     compared = [comparable(kinds[name.lower()], F.col(quoted(name))) for name in columns]
     row = F.struct(*[column.alias(f"c{number}") for number, column in enumerate(compared)])
-    # Of rows that are alike the first ones meet those that are gone; which of them these are makes no difference.
+    # Of rows that are alike the first ones are matched with those that are gone; which of them these are makes no
+    # difference.
     number = F.row_number().over(Window.partitionBy("_freshline_row").orderBy(F.lit(0)))
     left = rows.withColumn("_freshline_row", row).withColumn("_freshline_number", number)
     right = gone.select(row.alias("_freshline_row")).withColumn("_freshline_number", number)
@@ -151,7 +152,7 @@ def counted_by_value(rows: DataFrame, columns: Sequence[str]) -> DataFrame | Non
     grouped = rows.groupBy(*_named(columns), *texts)
     if not loose:
         return grouped.agg(F.sum(SIGN).alias(NET)).where(F.col(NET) != 0)
-    # What a group is of has lost the sign of its zeros; a value of its rows has not.
+    # A group's value has lost the sign of its zeros; a value of its rows has not.
     kept = [F.first(quoted(column)).alias(f"_freshline_kept{number}") for number, column in enumerate(loose)]
     counted = grouped.agg(F.sum(SIGN).alias(NET), *kept).where(F.col(NET) != 0)
     values = [

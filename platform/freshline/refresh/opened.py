@@ -39,7 +39,7 @@ def opened(path: Path, version: int) -> DeltaTable:
 
 
 def _key(path: Path, version: int) -> _Key | None:
-    """What a version is known by; None where its commit is not there any more, or cannot be looked at."""
+    """The facts that identify a version; None where its commit is not there any more, or cannot be read."""
     try:
         found = (path / "_delta_log" / f"{version:020d}.json").stat()
     except OSError:

@@ -25,7 +25,7 @@ from freshline.values.onnx_file import UNKNOWN, Signature, Tensor, read_signatur
 from freshline.values.query import PREDICT_CALL, PREDICT_FUNCTION
 
 BLOCK = 256
-# Before what is told to people, see `freshline.attempt.failure`.
+# Before the part of an error that is shown to people, see `freshline.attempt.failure`.
 PREDICT_ERROR = "freshline:MODEL"
 _ARROW = {
     "FLOAT": pa.float32(),
@@ -49,7 +49,7 @@ class PredictError(Exception):
 
 
 def note_file(sha256: str, file: Path) -> None:
-    """Tell where the file of a model is kept.
+    """Note where the file of a model is kept.
 
     Raises ModelRuntimeError where ONNX Runtime is not installed.
     """
@@ -152,7 +152,7 @@ def _kind(kind: pa.DataType) -> str:
 
 
 def _outputs(file: str, signature: Signature, inputs: Sequence[Any], count: int) -> list[Any]:
-    """What the model gives for all rows, in blocks of one size."""
+    """The model's outputs for all rows, in blocks of one size."""
     size = BLOCK if signature.rows == UNKNOWN else signature.rows
     parts: list[list[Any]] = [[] for _ in signature.outputs]
     names = [tensor.name for tensor in signature.outputs]

@@ -4,9 +4,9 @@ The rank of a node is 0.15 + 0.85 times the sum, over edges that end there, of t
 begins, divided by how many begin at that one. So a rank depends on nothing outside of the component, and ranks without
 edges are 0.15.
 
-Rounds converge to the only solution, from any start. A round's change says how far it is, in two ways. Both hold, and
-the lesser counts: the sum of changes shrinks to 0.85 of it in each round, because no node gives more than it has; and
-if no rank changed by more than some number, the changes of all later rounds are at most that number times what the
+Rounds converge to the only solution, from any start. A round's change says how far it is, in two ways. Both are true,
+and the lesser counts: the sum of changes shrinks to 0.85 of it in each round, because no node gives more than it has;
+and if no rank changed by more than some number, the changes of all later rounds are at most that number times what the
 solution itself is the sum of, in parts of 0.15.
 
 Neither asks where the round began. So a round may begin with a mixture of the ranks of the last ones, that which would

@@ -4,7 +4,7 @@ Parsers disagree: on where a comment ends, on quotes, on what a name is. So what
 node by node against a list of what is allowed, and what runs is that very plan. A query reads views that were made for
 it and computes with Spark's own functions. Commands, scripts, programs, reflection, paths, versions of its own choice
 and names that it computes are refused with ForbiddenQueryError, and so is whatever a later Spark adds and nobody has
-looked at.
+inspected.
 
 Parsing evaluates nothing. Analysis does: it reads the files of a path and computes arguments of table functions. So
 the judgement comes before it; the relations of the analyzed plan are inspected once more after it.
@@ -40,8 +40,9 @@ from freshline.sql.match_recognize import MATCH_FUNCTION
 from freshline.values.rules import nearest
 
 _CATALYST = "org.apache.spark.sql.catalyst."
-# What the parser makes of a query, by the last part of its class. Under a name stand its fields that Spark leaves out
-# when it prints the plan; each holds no plan and no expression. Another field that is left out is refused unread.
+# The plan nodes that the parser makes of a query, by the last part of their class. Under a name stand its fields that
+# Spark leaves out when it prints the plan; each has no plan and no expression. Another field that is left out is
+# refused unread.
 _NODES: dict[str, frozenset[str]] = {
     **dict.fromkeys(
         # plans
@@ -102,7 +103,7 @@ _LEAVES = frozenset(
 _RUNS_CODE = re.compile(r"Python|UD[AT]?F|ScalaAggregator|V2Aggregator|Reflect|ScriptTransformation|ApplyFunction")
 _ADVICE = "A query reads declared tables and sources by name, and computes with Spark's own functions."
 _MOST_KNOWN = 4096
-# What a declared query calls when it is written out; nobody writes it, see `lower_patterns`.
+# The functions that a declared query calls when it is written out; nobody writes them, see `lower_patterns`.
 LOWERED_FUNCTIONS = ALLOWED_FUNCTIONS | {MATCH_FUNCTION}
 
 
@@ -192,8 +193,8 @@ def read_declared(spark: SparkSession, text: str, views: Collection[str]) -> Dat
 
 
 def _provide(spark: SparkSession, text: str) -> None:
-    """Make known to the session what a query calls that is freshline's own."""
-    # What the analysis renders has its functions in upper case.
+    """Make freshline's own functions that a query calls known to the session."""
+    # The analysis renders functions in upper case.
     if MATCH_FUNCTION in text.lower():
         provide_matching(spark)
     provide_predicting(spark, text)

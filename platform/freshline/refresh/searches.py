@@ -1,4 +1,4 @@
-"""Searches for affected keys: those that can find one, over the span of time in which a row can meet a changed one.
+"""Searches for affected keys: those that can find one, over the times in which a row can match a changed one.
 
 Conditions with literals make scans skip files, and give no other keys: see `freshline.query.rules.literal_bounds`.
 """
@@ -28,7 +28,7 @@ def is_in_utc(spark: SparkSession) -> bool:
 
 
 class Searches:
-    """Searches for affected keys, each over only the rows that can meet a changed one.
+    """Searches for affected keys, each over only the rows that can match a changed one.
 
     The views that they read must be there. Bounds of one refresh are computed once. Relations that are `unchanged` are
     known to have no changed row, those that have `grown` to have lost none.
@@ -46,11 +46,11 @@ class Searches:
         self._unchanged.add(relation)
 
     def that_find(self, queries: Iterable[str]) -> list[str]:
-        """The searches without those for what only changes of relations do that have not changed, and those that find
-        nothing that another one does not.
+        """The searches that may find a key.
 
-        A search asks what the changes of one relation do. What they ask of the time, and of what a subquery gives as a
-        whole, reads no changed rows and is always asked.
+        Left out are those for the changes of relations that have not changed, and those that find nothing that another
+        one does not. A search asks for the effect of the changes of one relation. A search for the effect of time, or
+        of the value of a whole subquery, reads no changed rows and always stays.
         """
         found = []
         for query in queries:
@@ -60,7 +60,7 @@ class Searches:
         return without_repeats(tuple(found), self._grown) if self._grown else found
 
     def read(self, query: str) -> DataFrame:
-        """The rows of a search, or more than these by rows that meet no changed one."""
+        """The rows of a search, or more than these by rows that match no changed one."""
         conditions: dict[int, str] = {}
         for bounds in find_bounds(query) if self._in_utc else ():
             if bounds.table in conditions:

@@ -4,7 +4,7 @@ Before each scan Delta finds the files of the version, and those that may match,
 table of a few files that query costs more than reading the files, a third of what a refresh of small tables took. Here
 the files of a version come from delta-rs, which reads the log in milliseconds, and Spark reads them as they are.
 
-Only where a file holds rows as the table has them: no partitions, no deletion vectors, no mapped columns (all of which
+Only where a file has rows as the table has them: no partitions, no deletion vectors, no mapped columns (all of which
 raise the protocol's reader version or stand in the metadata).
 """
 
@@ -90,7 +90,7 @@ def _without_rules(schema: StructType) -> StructType:
 def files_of_batches(path: Path, version: int, seqs: Sequence[int]) -> list[str] | None:
     """The files of a version of a log that may have rows of some batches, as its log names them.
 
-    None of a log whose files do not hold rows as the table has them.
+    None of a log whose files do not have rows as the table has them.
     """
     try:
         table = opened(path, version)

@@ -1,4 +1,4 @@
-"""Stretches of a line that together hold some values: few enough to be written into a condition that skips files."""
+"""Stretches of a line that together cover some values: few enough to be written into a condition that skips files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LAST = (datetime(9999, 12, 29, tzinfo=UTC) - EPOCH) // _MICROSECOND
 
 
 def stretches(found: Iterable[tuple[Number, Number]], most: int = MOST_STRETCHES) -> list[tuple[Number, Number]]:
-    """At most so many stretches, both ends included, that hold all of the given ones and leave out the widest gaps.
+    """At most so many stretches, both ends included, that cover all of the given ones and leave out the widest gaps.
 
     >>> stretches([(5, 9), (1, 2), (8, 12), (90, 99)])
     [(1, 2), (5, 12), (90, 99)]
@@ -56,9 +56,9 @@ def near_values(values: Iterable[object], least: float, greatest: float, *, whol
 
 
 def time_condition(column: str, near: Iterable[tuple[float, float]], *, nulls: bool = False) -> str:
-    """A condition in SQL on a column of times that holds wherever one lies in one of these stretches, if not elsewhere.
+    """A condition in SQL on a column of times, true wherever one lies in one of these stretches, if not elsewhere.
 
-    With `nulls` it holds for NULL too. An end outside of the years that have a literal is none.
+    With `nulls` it is true for NULL too. An end outside of the years that have a literal is none.
 
     >>> time_condition("ts", [(float("-inf"), 0)], nulls=True)
     "(ts <= TIMESTAMP'1970-01-01 00:00:00+00:00') OR (ts IS NULL)"
