@@ -1,1 +1,1 @@
-"""What one attempt at a refresh stands on: sessions, pinned inputs, computed and judged rows."""
+"""The basis of one attempt at a refresh: sessions, pinned inputs, computed and judged rows."""

@@ -1,4 +1,4 @@
-"""One attempt at a refresh: what all of its steps share, and what one of them has to write.
+"""One attempt at a refresh: the values that all of its steps share, and the write of one of them.
 
 An attempt stands on inputs that were pinned once. Where its commit was overtaken, the next one pins anew.
 """
@@ -44,13 +44,13 @@ class NotIncremental(Exception):
 
 @dataclass(frozen=True)
 class Attempt:
-    """What the steps of one attempt share.
+    """The values that the steps of one attempt share.
 
-    `path` is the table's, `spark` a session that nothing else uses. `changes` say what happened to each input between
-    the position that the table has read and the one in `pins`. `receipt` is the newest one, None before the first.
-    `held` lets go of caches when the attempt is over. With `push_down` the condition for a partition is put into the
-    input that decides it, where rows that the query leaves out are computed too. `planned` is the version of the table
-    that all of it stands on, None before the first; `foreign`: others than freshline wrote to that one. `closing` are
+    `path` is the table's, `spark` a session that nothing else uses. `changes` are those of each input between the
+    position that the table has read and the one in `pins`. `receipt` is the newest one, None before the first. `held`
+    lets go of caches when the attempt is over. With `push_down` the condition for a partition is put into the input
+    that decides it, where rows that the query leaves out are computed too. `planned` is the version of the table on
+    which the attempt is based, None before the first; `foreign`: others than freshline wrote to that one. `closing` are
     the windows that are written, None for a table without EMIT FINAL; the query of `spec` gives these. `clock` is the
     time for which the query of `spec` gives rows, None for a table without temporal filters.
     """
@@ -79,7 +79,7 @@ class Attempt:
 
     @property
     def covered(self) -> tuple[Interval, ...] | None:
-        """The stretches of time that the table holds; None for one without time partitions."""
+        """The stretches of time that the table covers; None for one without time partitions."""
         if self.spec.time_partitions is None or self.receipt is None:
             return None
         return tuple(span.interval for span in self.receipt.spans or ())
@@ -100,7 +100,7 @@ class Attempt:
             raise NotIncremental(Reason("DEFINITION_CHANGED", "; ".join(found)))
 
     def hold(self, rows: DataFrame) -> DataFrame:
-        """Keep rows that are looked at before they are written, until the attempt is over."""
+        """Keep rows that are checked before they are written, until the attempt is over."""
         kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
         self.held.callback(kept.unpersist)
         return kept
@@ -127,7 +127,7 @@ class LookedUp:
 
 @dataclass(frozen=True)
 class Work:
-    """What a step has to write: the statement, and what the receipt says of it. `write` None: nothing would change.
+    """The write of a step: the statement, and the facts for the receipt. `write` None: nothing would change.
 
     `whole` says that the write brings the table as a whole to `positions`; partitions that were named do not. `spans`
     are those of a table with time partitions after it, None for those before, at the new positions. `brought_in` are

@@ -1,7 +1,8 @@
 """Changed rows below lookup joins: rows of the table go with those that went, and those that came are looked up.
 
-All other rows stay as they are, with the dimension rows that they met. Rows of the table are found by their own
-columns, see `freshline.query.rules.lookups`. A refresh follows changes of inputs by it, and `verify` does so again.
+All other rows stay as they are, with the dimension rows that they were joined with. Rows of the table are found by
+their own columns, see `freshline.query.rules.lookups`. A refresh follows changes of inputs by it, and `verify` does so
+again.
 
 Several rows of the table may have the same own columns. Where some of their rows of the input went and others stay, and
 all of them are equal, that many are left. Where they are not, nobody knows which of them went: then the rows that stay
@@ -116,10 +117,10 @@ def follow_changes(
     waiting: DataFrame | None = None,
     look_up: LookUp | None = None,
 ) -> Followed:
-    """The rows of the table after one input after the other has changed; constraints are not looked at.
+    """The rows of the table after one input after the other has changed; constraints are not checked.
 
     `inputs` are all inputs as they are now, `stored` the rows of the table, `waiting` the rows of its input that wait
-    for a dimension beside it, and `look_up` what becomes of new rows where some may wait. Raises NotToldApartError.
+    for a dimension beside it, and `look_up` looks new rows up where some may wait. Raises NotToldApartError.
     """
     known = {field.name.lower(): field for field in stored.schema.fields}
     fields = tuple(known[name] for name in lookups.columns if is_compared(known[name].dataType))
@@ -195,7 +196,7 @@ def _decide(
         counted(_by_value(phase, old), stored=F.col(_STORED), kinds=F.lit(1)),
     ]
     if waiting is not None:
-        # What waits has no row in the table. It may lack a column that the input gained, which is not read.
+        # A waiting row has no row in the table. It may lack a column that the input gained, which is not read.
         absent = change.before.limit(0).unionByName(waiting, allowMissingColumns=True)
         parts.append(counted(keys.restrict(phase.own_rows({change.name: absent})), before=F.lit(-1)))
     sums = [F.sum(name).alias(name) for name in (_WENT, _BEFORE, _STORED, _KINDS)]

@@ -135,7 +135,8 @@ def table_rows(made: DataFrame, spec: TableSpec) -> DataFrame:
 def require_process_columns(spec: TableSpec, rows: StructType) -> None:
     """Raises ProcessKeyError for keys and an order of a class that do not serve; `rows` is its input's schema.
 
-    A declaration tells of most. That of a table in Python, or of a table over one, shows no types or no columns.
+    Most of them show in the declaration. That of a table in Python, or of a table over one, shows no types or no
+    columns.
     """
     process = spec.query.process if isinstance(spec.query, PythonQuery) else None
     if process is None:

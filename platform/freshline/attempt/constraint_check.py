@@ -54,7 +54,7 @@ class ConstraintCheck:
         """The rows that the table has, of those that were computed.
 
         `again` says that they may have been computed by an earlier refresh too: a row that was rejected then is in
-        quarantine already. Rows that meet `but` are not judged. Raises ConstraintError.
+        quarantine already. Rows that satisfy `but` are not judged. Raises ConstraintError.
         """
         constraints = self._spec.constraints
         if not constraints:

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 LOG = logging.getLogger(__name__)
 
 _TASK = re.compile(r'"Executor task launch worker for task [^"]* in stage (\d+)\.\d+ \(TID (\d+)\)"[^\n]*? Id=(\d+)')
-# A JVM or a worker that was started meanwhile is found within so many seconds; looking for them reads all of /proc.
+# A JVM or a worker that was started meanwhile is found within so many seconds; the search reads all of /proc.
 _LOOK_SECONDS = 60.0
 
 
@@ -43,7 +43,7 @@ class CpuMeter:
 
     @contextmanager
     def measuring(self) -> Iterator[Measured]:
-        """What the block takes is there when it has ended."""
+        """The measure of the block, with its seconds when the block has ended."""
         measured = Measured()
         with self._lock:
             self._running.append(measured)
@@ -102,7 +102,7 @@ class TaskSeconds:
         return sum(self._ended.values()) + running
 
     def _stages(self) -> set[int]:
-        """The stages of the group's running jobs. What ended tasks used is noted, for each job until it ends."""
+        """The stages of the group's running jobs. The CPU time of ended tasks is noted, for each job until it ends."""
         tracker = self._context.statusTracker()
         store = self._context._jsc.sc().statusStore()
         running: set[int] = set()

@@ -1,4 +1,4 @@
-"""What Spark, Delta and the file system raise, as errors of freshline's tree."""
+"""The errors of Spark, Delta and the file system, as errors of freshline's tree."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ GONE = (
 )
 # Where Delta has no type for a column; it goes on to propose a setting.
 NOT_STORED = re.compile(r"Found columns using unsupported data types: \[(.*?)\]\.")
-# What a task says of its rows (`[CAST_INVALID_INPUT] The value ..`), below what Spark says of the task.
+# A task's error about its rows (`[CAST_INVALID_INPUT] The value ..`), below Spark's error about the task.
 CAUSE = re.compile(r"^Caused by: .*?(\[(?!DELTA_|INTERNAL_ERROR|TASK_)[A-Z][A-Z0-9_.]+\] .*)$", re.MULTILINE)
-# What an as-of join says of two versions: which join of the query, and their key and time.
+# An as-of join's error about two versions: which join of the query, and their key and time.
 TWO_VERSIONS = re.compile(rf"{DUPLICATE} (\d+) (\{{.*\}})")
-# What the function behind MATCH_RECOGNIZE says of the rows.
+# The error about the rows by the function behind MATCH_RECOGNIZE.
 MATCHED = re.compile(rf"MatchError: {MATCH_ERROR}(PATTERN_\w+) (.*)")
-# What a class of freshline.process did wrong, as JSON.
+# The error of a class of freshline.process, as JSON.
 PROCESSED = re.compile(rf"ProcessFailed: {PROCESS_ERROR}(\{{.*\}})")
-# What Spark says of a process of Python that was killed, or ended itself.
+# Spark's error about a process of Python that was killed, or ended itself.
 WORKER_ENDED = "Python worker exited unexpectedly"
-# What the function behind ml_predict says.
+# The error of the function behind ml_predict.
 PREDICTED = re.compile(rf"PredictError: {PREDICT_ERROR} (.*)")
 # A frame of a traceback of Python: file, line and function. Behind it the exception begins a line.
 FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
@@ -91,7 +91,7 @@ def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> Fresh
     text = str(error)
     where = str(spec.name)
     if isinstance(error, PySparkException | Py4JError):
-        # First: what they quote of the rows may look like anything else.
+        # First: rows that they quote may resemble anything else.
         told = _told(spec, text)
         if told is not None:
             return told
@@ -112,7 +112,7 @@ def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> Fresh
 
 
 def _untold(error: Exception, spec: Spec, text: str) -> FreshlineError:
-    """The error for what is not known better: of Spark's analysis, of a query that runs, or any other."""
+    """The error for an exception that is not known better: of Spark's analysis, of a query that runs, or any other."""
     if isinstance(error, AnalysisException | ParseException):
         return QueryError(f"Spark refuses the query: {_sentence(text)}", where=_place(spec, text))
     if isinstance(error, PySparkException | Py4JError):
@@ -208,7 +208,7 @@ def _told(spec: Spec, text: str) -> FreshlineError | None:
 
 
 def _two_versions(spec: Spec, text: str) -> AsOfDuplicateError | None:
-    """The error for two versions of one key and time, where an as-of join of the query tells of them."""
+    """The error for two versions of one key and time, where an as-of join of the query reports them."""
     found = TWO_VERSIONS.search(text)
     if found is None or not isinstance(spec, TableSpec) or not isinstance(spec.query, SqlQuery):
         return None
@@ -218,7 +218,7 @@ def _two_versions(spec: Spec, text: str) -> AsOfDuplicateError | None:
 
 
 def _pattern(spec: Spec, text: str) -> PatternError | None:
-    """The error for what the rows of a MATCH_RECOGNIZE showed."""
+    """The error that the rows of a MATCH_RECOGNIZE showed."""
     found = MATCHED.search(text)
     if found is None:
         return None
@@ -245,7 +245,7 @@ def _pattern(spec: Spec, text: str) -> PatternError | None:
 
 
 def _process(spec: Spec, text: str) -> ProcessFailedError | PythonLimitError | None:
-    """The error for what a class of `freshline.process` did wrong for a key."""
+    """The error of a class of `freshline.process` for a key."""
     if not isinstance(spec, TableSpec) or not isinstance(spec.query, PythonQuery) or spec.query.process is None:
         return None
     found = PROCESSED.search(text)
@@ -268,7 +268,7 @@ def _process(spec: Spec, text: str) -> ProcessFailedError | PythonLimitError | N
 
 
 def _model(spec: Spec, text: str) -> ModelError | None:
-    """The error for what ml_predict found in the rows or in the model."""
+    """The error that ml_predict found in the rows or in the model."""
     found = PREDICTED.search(text)
     if found is None:
         return None

@@ -1,8 +1,8 @@
 """Calling the function of a table in Python for some of its input rows, and trying out what its declaration promises.
 
-A function that promises `keys` or `append` is called with the rows that changes affect. Whether it keeps its promise
-cannot be told from its code. So it is tried: its rows for half of the keys, or of the rows, must be those that it gives
-for all. A function that ranks, counts or compares across keys is found out wherever that shows in the rows there are.
+A function that promises `keys` or `append` is called with the rows that changes affect. Its code does not show whether
+it keeps its promise. So it is tried: its rows for half of the keys, or of the rows, must be those that it gives for
+all. A function that ranks, counts or compares across keys is found out wherever that shows in the rows there are.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from freshline.values.spec import TableSpec
 
 # How many rows of a broken promise are shown.
 SAMPLES = 3
-# Tells equal rows apart where a promise is tried.
+# Distinguishes equal rows where a promise is tried.
 NUMBER = "_freshline_number"
 
 
 @dataclass(frozen=True)
 class Function:
-    """The function of a table, its inputs at their positions, and where the rows that it makes are held."""
+    """The function of a table, its inputs at their positions, and the owner of its rows' caches."""
 
     runtime: Runtime
     spark: SparkSession
@@ -51,12 +51,12 @@ class Function:
 
     @property
     def query(self) -> PythonQuery:
-        """What the declaration says of it."""
+        """The function in the declaration."""
         assert isinstance(self.spec.query, PythonQuery)
         return self.spec.query
 
     def rows(self, frames: Mapping[TableName, DataFrame]) -> DataFrame:
-        """What it gives for these rows of some inputs, and for all rows of the others.
+        """Its rows for these rows of some inputs, and for all rows of the others.
 
         Raises QueryError, PythonLimitError and CancelledError.
         """
@@ -77,7 +77,7 @@ class Function:
         return self.spark.table(f"global_temp.{view}")
 
     def rows_of_keys(self, keys: Keys) -> DataFrame:
-        """What it gives for the rows of some keys; the inputs whose key is not declared are whole."""
+        """Its rows for the rows of some keys; the inputs whose key is not declared are whole."""
         return self.rows({name: self.with_keys(name, columns, keys) for name, columns in self.query.keys})
 
     def with_keys(self, name: TableName, columns: tuple[str, ...], keys: Keys) -> DataFrame:
@@ -166,7 +166,7 @@ class Function:
     def require_stored_keys(self, keys: Keys) -> None:
         """Raises NotIncremental for an empty text, or NULL, in a key that is a partition too.
 
-        Delta stores NULL for both, so that stored rows do not tell of which of the two keys they are.
+        Delta stores NULL for both, so that stored rows do not show of which of the two keys they are.
         """
         partitions = {column.lower() for column in self.spec.partitioned_by}
         texts = [

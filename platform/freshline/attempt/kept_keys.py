@@ -1,13 +1,13 @@
-"""What is kept of each key of a `freshline.process`: its first waiting timer, and the state of its instance.
+"""The kept values of each key of a `freshline.process`: its first waiting timer, and the state of its instance.
 
-It lies beside the control store, so that a refresh need not replay a key from its first row. It may be lost, damaged
-or old at any time: it names the receipt and the positions that it belongs to, and the sum of each file. What does not
-belong to those of the table is not used, and keys are replayed.
+They lie beside the control store, so that a refresh need not replay a key from its first row. They may be lost, damaged
+or old at any time: they name the receipt and the positions that they belong to, and the sum of each file. Values that
+do not belong to those of the table are not used, and keys are replayed.
 
 The entries of keys are in layers, of which the newest one that has a key counts. A refresh adds a layer of the keys
 that it processed, together with the layers before it that are not much larger. So a few keys among many cost a few
-entries, and there are few layers. What belongs to the receipt before is kept too, for a refresh that is stopped before
-its commit.
+entries, and there are few layers. The entries that belong to the receipt before are kept too, for a refresh that is
+stopped before its commit.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def keeping_state(spec: TableSpec, *, knows_all: bool = False) -> TableSpec:
 
 
 def read_kept(attempt: Attempt, rows: StructType) -> Kept | None:
-    """What is kept for the rows that the table has; `rows` is the schema of the input. None where that is not known."""
+    """The kept values for the table's rows; `rows` is the schema of the input. None where they are not known."""
     receipt, schema = attempt.receipt, _schema(attempt.spec, rows)
     if receipt is None or schema is None:
         return None
@@ -255,7 +255,7 @@ def named_keys(spec: TableSpec, rows: StructType) -> list[Column]:
 def _belongs_to(
     attempt: Attempt, receipt: Receipt, positions: Mapping[TableName, Position], rows: StructType
 ) -> dict[str, object]:
-    """What tells of which rows of the table, and of its input, the entries are, and who can read them."""
+    """The identity of the rows of the table, and of its input, that the entries are for, and of their readers."""
     return {
         "format": FORMAT,
         "python": list(sys.version_info[:2]),

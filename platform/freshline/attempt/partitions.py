@@ -41,7 +41,7 @@ def _text(value: object) -> str:
 
 
 def partition_condition(values: Mapping[str, object], expressions: Mapping[str, str] | None = None) -> str:
-    """The condition that holds for exactly the rows of a named partition.
+    """The condition that is true for exactly the rows of a named partition.
 
     `expressions` give the partition columns' values where they are not columns under their own names.
     """

@@ -1,7 +1,7 @@
 """Rows of a lookup join that wait for their dimension (`lookup.retry-on-miss`).
 
-A row that misses its dimension is parked beside the table, and looked up again by later refreshes, until it meets a
-row or its tries are used up; then it is added as it is, with NULL for the dimension.
+A row that misses its dimension is parked beside the table, and looked up again by later refreshes, until it finds a row
+or its tries are used up; then it is added as it is, with NULL for the dimension.
 
 The set of parked rows is written as one version of the table `<name>__parked` before the refresh commits, and the
 receipt names that version. So the receipt alone decides: a refresh that was stopped between the two leaves a version
@@ -72,7 +72,7 @@ def look_up(
 ) -> LookedUp:
     """Look new rows and parked rows that are due up in the dimensions, which are views of the session.
 
-    `frames` holds the new rows of the driving input. `receipt` is the newest one, None where everything begins again.
+    `frames` has the new rows of the driving input. `receipt` is the newest one, None where everything begins again.
     `left` are those of its parked rows that have not gone from the input, None for all of them.
     """
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
@@ -96,7 +96,7 @@ def look_up(
         # They may lack a column that the input gained meanwhile.
         again = due.drop(RETRY_AT).withColumn(TRIES_LEFT, tries)
         candidates = candidates.unionByName(again, allowMissingColumns=True)
-    # Numbered once: what reads them later must see the same numbers.
+    # Numbered once: later reads of them must see the same numbers.
     candidates, _ = materialize_once(candidates.withColumn(ROW, F.monotonically_increasing_id()))
     shadow_inputs({driving: candidates.drop(TRIES_LEFT)})
     text = spec.query.render(versions=versions, select_also=_also(spec, spec.query))
@@ -137,9 +137,9 @@ def _path(runtime: Runtime, spec: TableSpec) -> Path:
 
 
 def _also(spec: TableSpec, query: SqlQuery) -> tuple[str, str]:
-    """The select items that tell of each result row which row of the input it came from, and whether that one missed.
+    """The select items that say for each result row from which row of the input it came, and whether that one missed.
 
-    A row whose own key is NULL meets no dimension ever, and does not wait for one.
+    A row whose own key is NULL finds no dimension row ever, and does not wait for one.
     """
     (name,) = spec.driving
     alias = next(reference.alias for reference in query.references if reference.name == name)

@@ -38,13 +38,13 @@ from freshline.values.position import Position, TablePosition
 from freshline.values.receipt import Receipt
 from freshline.values.spec import SourceSpec, Spec, TableSpec
 
-# How far back versions of a table are looked at for a cut on which inputs agree.
+# How far back versions of a table are read for a cut on which inputs agree.
 MOST_CANDIDATES = 1_000
 
 
 # The place of a cut that is followed among the inputs that agree: no table has such a name.
 _FOLLOWED = TableName(None, "")
-# From this part of its promise on, what a late table below waits for is helped.
+# From this part of its promise on, the inputs that a late table below waits for are helped.
 _WAITS_FROM = 0.5
 
 
@@ -100,7 +100,7 @@ def pin_inputs(
     `base` are the positions that the table has read already; nothing is pinned before them. `own` is its data timestamp
     by its newest receipt and check. `followed` are cuts of other tables: the first one that its inputs can agree with
     is taken instead of the newest versions (`cuts_to_follow`). The time of an input is read before its version, so that
-    the version holds at least everything up to that time. Raises NoVersionError for an input that nothing was read into
+    the version has at least everything up to that time. Raises NoVersionError for an input that nothing was read into
     yet.
     """
     checks = runtime.control.checks()
@@ -156,7 +156,7 @@ def _waits(runtime: Runtime, name: TableName, check: Check | None, now: datetime
 
 
 def _own(spec: TableSpec, base: Mapping[TableName, Position], own: datetime | None) -> Held:
-    """What is known of a table that is refreshed. One without a data timestamp holds partitions at most."""
+    """The facts known of a table that is refreshed. One without a data timestamp has partitions at most."""
     driving = () if spec.is_temporal else _strict(spec)
     return Held(TablePosition("", 0), own, driving, {} if own is None else base)
 
@@ -170,7 +170,7 @@ def _with_times(
 ) -> tuple[dict[TableName, _Sight], datetime | None]:
     """The inputs with the times up to which they have everything, and that of the table itself as `own` describes it.
 
-    An input that nobody looked at is as new as what it reads, where it has the newest of that.
+    An input that nobody checked is as new as its own inputs, where it has the newest of them.
     """
     graph, warehouse, now = runtime.graph, runtime.warehouse, runtime.clock()
     tables = [name for name in newest if not _is_root(newest[name].pinned.spec)]
@@ -228,9 +228,9 @@ def _is_log(upstream: Spec) -> bool:
 
 
 def _was_read(upstream: Spec, receipt: Receipt | None, check: Check | None) -> bool:
-    """Whether an input holds what its own inputs had at some time: the empty table that CREATE makes holds nothing.
+    """Whether an input has what its own inputs had at some time: the empty table that CREATE makes has nothing.
 
-    A log whose source had nothing yet has no receipt, only the look at it.
+    A log whose source had nothing yet has no receipt, only the check of it.
     """
     if receipt is not None or (_is_root(upstream) and not _is_log(upstream)):
         return True
@@ -272,8 +272,8 @@ def _agree(
 ) -> tuple[Mapping[TableName, _Sight], tuple[str, ...]]:
     """Older versions of inputs that are ahead on a root that they share; also the roots left in disagreement.
 
-    An input that does not drive is held up by none and holds none up: it is read at its newest version that is not
-    ahead of the others.
+    An input that does not drive is delayed by none and delays none: it is read at its newest version that is not ahead
+    of the others.
     """
     names = _strict(spec)
     shared = _shared(newest[name].cut for name in names)
@@ -381,9 +381,9 @@ def _versions(
             position = position_at(pinned.position.table_id, version, receipt)
             yield _candidate(position, receipt.cut, receipt.cut_ahead, shared, ids)
         if receipt.restored is not None:
-            # What was before it was taken back, or is what it holds.
+            # A restore took back the versions before it, or brought one of them back.
             return
-    # What the reader stands on may be a commit of maintenance, which carries the receipt of one before it.
+    # The reader's own version may be a commit of maintenance, which carries the receipt of one before it.
     carried = receipt_at(pinned.path, floor) if floor else None
     if carried is not None and carried.seq != seq:
         position = position_at(pinned.position.table_id, floor, carried)

@@ -1,7 +1,7 @@
-"""What could not be a row: the table `<name>__quarantine` beside a log table, or beside a table with constraints.
+"""Rejected records and rows: the table `<name>__quarantine` beside a log table, or beside a table with constraints.
 
-Its rows have the number of the batch or refresh that went on without them, and are committed before it is. What one
-that did not finish left there is taken away by the next.
+Its rows have the number of the batch or refresh that went on without them, and are committed before it is. Rows that an
+unfinished batch or refresh left there are taken away by the next.
 
 A record that became a row of the log later, by a retry, stays there with the number of that batch, which is committed
 after it too: the record is given back where the batch did not finish, or where the log lost it. Nothing is deleted for
@@ -80,7 +80,7 @@ def commit_quarantine(
     count: int | None,
     schema: StructType,
 ) -> None:
-    """Keep what could not be a row, under the number of the batch or refresh that goes on without it."""
+    """Keep rejected rows, under the number of the batch or refresh that goes on without it."""
     path = runtime.warehouse.quarantine(spec.name)
     _provide(runtime, spark, path, schema)
     side = replace(
@@ -195,7 +195,7 @@ def keep_rejected(
 
 
 def _from_place(metadata: Metadata) -> Column:
-    """What the place of a record says of it; NULL for the rest, which a query does not hand on."""
+    """The value that the place of a record gives; NULL for the rest, which a query does not hand on."""
     if metadata.stored == RECORD:
         return F.col(RECORD)
     if not metadata.in_place:

@@ -1,4 +1,4 @@
-"""What a refresh runs with: the graph, the warehouse, sessions, the control store and a clock, all handed in."""
+"""The means of a refresh: the graph, the warehouse, sessions, the control store and a clock, all handed in."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class PythonTables(Protocol):
 
 
 class Sessions:
-    """Sessions of one JVM, each used by one refresh at a time, so that views and confs cannot meet."""
+    """Sessions of one JVM, each used by one refresh at a time, so that views and confs cannot collide."""
 
     def __init__(self, spark: SparkSession, wall_clock: Callable[[], float] = time.time) -> None:
         self.root = spark
@@ -132,29 +132,29 @@ class Runtime:
     python_tables: PythonTables | None
     failpoint: Callable[[str], None]
     provide_jars: Callable[[str], None] = lambda name: None
-    # Raises StorageError where the warehouse is not the one that this writer holds. Called before what writes.
+    # Raises StorageError where the warehouse is not the one that this writer has locked. Called before each write.
     require_warehouse: Callable[[], None] = lambda: None
     # Called with the name of each stage of a refresh, which is the block: pin, compute, commit.
     stage: StageName = unrecorded
     kept: KeptRows = field(default_factory=KeptRows)
     known_keys: KnownKeys = field(default_factory=KnownKeys)
     cpu: CpuMeter = field(default_factory=CpuMeter)
-    # From which version on everything was kept of a table when files that nobody needs were looked for last.
+    # From which version on everything was kept of a table at the last search for files that nobody needs.
     cleaned_up_to: dict[Path, int] = field(default_factory=dict)
     # Files of which the sum was checked, with their size and time then.
     checked_files: dict[Path, tuple[int, int]] = field(default_factory=dict)
-    # Held by what concerns all tables at once, before the lock of any of them.
+    # Taken by work on all tables at once, before the lock of any of them.
     whole: threading.RLock = field(default_factory=threading.RLock)
     # Queries that Spark was found to read as the analysis of affected keys does, for these changed inputs.
     _understood: set[tuple[str, frozenset[TableName]]] = field(default_factory=set)
-    # Fingerprints of which it is known that what they stand for is kept.
+    # Fingerprints whose definitions are known to be kept.
     _kept_definitions: set[str] = field(default_factory=set)
     _readers: dict[TableName, Reader[Any, Any]] = field(default_factory=dict)
     _shared: dict[str, Any] = field(default_factory=dict)
     _locks: dict[TableName, threading.Lock] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
     _readers_guard: threading.Lock = field(default_factory=threading.Lock)
-    # Held while jars are fetched, which keeps only those waiting that need them too.
+    # Locked while jars are fetched, which keeps only those waiting that need them too.
     _shared_guard: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
@@ -195,7 +195,7 @@ class Runtime:
             return made
 
     def forget_reader(self, name: TableName) -> None:
-        """Remember nothing of how far a source was read: its log was put back."""
+        """Forget how far a source was read: its log was put back."""
         with self._readers_guard:
             reader = self._readers.pop(name, None)
         if reader is not None:
@@ -215,7 +215,7 @@ class Runtime:
             return self._locks.setdefault(name, threading.Lock())
 
     def keep_definition(self, spec: TableSpec) -> None:
-        """Keep beside the tables what the declaration of one means. Raises StorageError."""
+        """Keep the definition of a table beside the tables. Raises StorageError."""
         if spec.fingerprint not in self._kept_definitions:
             keep_definition(self.warehouse.root, definition_of(spec))
             self._kept_definitions.add(spec.fingerprint)
@@ -233,7 +233,7 @@ class Runtime:
         return (fingerprint, changed) in self._understood
 
     def note_understood(self, fingerprint: str, changed: frozenset[TableName]) -> None:
-        """Note that the two agree."""
+        """Note that the analysis and Spark's own reading agree."""
         self._understood.add((fingerprint, changed))
 
     @contextmanager
@@ -286,8 +286,8 @@ def open_runtime(
 ) -> Runtime:
     """Make a runtime; without `epoch` a new one is taken.
 
-    The new epoch is above the control store's and above every table's newest transaction's, so that a lost
-    store never makes writes look old.
+    The new epoch is above the control store's and above every table's newest transaction's, so that a lost store never
+    makes writes seem old.
     """
     warehouse = Warehouse(settings.warehouse)
     warehouse.root.mkdir(parents=True, exist_ok=True)

@@ -40,7 +40,7 @@ def wanted_end(runtime: Runtime, spec: TableSpec) -> datetime:
 
 
 def within(spec: TableSpec, schema: StructType, intervals: Iterable[Interval]) -> str:
-    """The condition over the table's own column that holds for exactly the rows of these intervals."""
+    """The condition over the table's own column that is true for exactly the rows of these intervals."""
     (column,) = spec.partitioned_by
     kind = next(field.dataType for field in schema.fields if field.name.lower() == column.lower())
     return interval_condition(spec, quoted(column), kind, intervals)
@@ -49,7 +49,7 @@ def within(spec: TableSpec, schema: StructType, intervals: Iterable[Interval]) -
 def interval_condition(spec: TableSpec, expression: str, kind: DataType, intervals: Iterable[Interval]) -> str:
     """The condition over an expression of the partition column's type; NULL is in no interval.
 
-    Raises PartitionError for a type that tells no time, or none as short as the unit.
+    Raises PartitionError for a type that is no time, or none as short as the unit.
     """
     partitions = partitions_of(spec)
     parts = []

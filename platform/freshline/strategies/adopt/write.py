@@ -1,6 +1,7 @@
-"""A new declaration holds from now or from a date on: the rows from before stay, with NULL in columns that they lack.
+"""A new declaration applies from now or from a date on: rows from before stay, with NULL in columns that they lack.
 
-The positions stay: what the table has not read yet follows the new declaration, and the next refresh brings it in.
+The positions stay: rows that the table has not read yet follow the new declaration, and the next refresh brings them
+in.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def adopt_definition(attempt: Attempt, step: AdoptDefinition) -> Work:
     spark, spec, path, receipt = attempt.spark, attempt.spec, attempt.path, attempt.receipt
     assert receipt is not None, "what has no receipt is computed from the beginning"
     positions = {name: receipt.positions.get(name, pinned.position) for name, pinned in attempt.inputs.items()}
-    # Nothing is computed from now on, only what the rows will look like.
+    # Nothing is computed from now on, only the columns of the rows.
     inputs = attempt.inputs if step.start == NOW else pin_at(attempt.runtime, spec, positions)
     # Judged below, once it is known which of the rows are written.
     rows, view = compute_whole(
@@ -53,7 +54,7 @@ def adopt_definition(attempt: Attempt, step: AdoptDefinition) -> Work:
     if spec.merge is None:
         rows = attempt.constraint_check.rows(rows, again=True)
     else:
-        # What is folded is judged, which is more than the rows of a date.
+        # The folded rows are judged, which are more than the rows of a date.
         (name,) = spec.driving
         every = read_before_constraints(spark, spec, arrival=inputs[name].is_log)
         attempt.constraint_check.rows(every, again=True, but=without_constraints(spec))

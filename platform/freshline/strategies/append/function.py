@@ -1,4 +1,4 @@
-"""What the function of a table in Python makes of new rows is added: each row gives rows by itself."""
+"""The rows that the function of a table in Python makes of new rows are added: each row gives rows by itself."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Append(Step):
 
 @dataclass(frozen=True)
 class AppendOfFunction(Step):
-    """Add what the function of the table makes of the new rows of `input`, each of which gives rows by itself."""
+    """Add the rows that the table's function makes of the new rows of `input`, each of which gives rows by itself."""
 
     input: TableName
     reason: Reason
@@ -56,7 +56,7 @@ class AppendStrategy(RefreshStrategy):
             return Reason("UNSUPPORTED", "rows enter and leave as time passes")
         if not changed and situation.lookups_due:
             return Append(frozenset(spec.driving), Reason("PARKED_ROWS"))
-        # Partitions that were refreshed apart from the rest hold rows beyond the receipt's positions: an append of what
+        # Partitions that were refreshed separately have rows beyond the receipt's positions: an append of the rows that
         # came since those would bring in such rows twice. Below a lookup join they were computed at these positions.
         if receipt.has_partition_positions and not spec.lookups:
             return Reason("UNSUPPORTED", "partitions were refreshed apart from the rest")

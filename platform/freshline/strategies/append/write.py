@@ -1,8 +1,8 @@
 """Rows are added: those of the query over the rows that inputs gained, the other inputs read as a whole.
 
 That is all there is to write where every operator only ever adds rows for rows that come. A table with retries of
-lookups adds the rows that met their dimension or gave up; the others are parked beside it. Those that were parked when
-the declaration still had retries give up at once.
+lookups adds the rows that found their dimension or gave up; the others are parked beside it. Those that were parked
+when the declaration still had retries give up at once.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def append(attempt: Attempt, step: Append) -> Work:
     rows = attempt.constraint_check.rows(rows, again=False)
     if spec.primary_key:
         rows = attempt.hold(rows)
-        # Rows that met nothing are not to meet a later version where `verify` follows refreshes by their receipts.
+        # Rows that found nothing must not find a later version where `verify` follows refreshes by their receipts.
         if looked_up is None and not spec.lookups and rows.limit(1).count() == 0:
             return attempt.nothing(rows_in)
         check_key(rows, spec)

@@ -1,6 +1,6 @@
 """Everything is computed anew, and written over what is stored in one commit.
 
-Where other tables follow this one and little differs, only the difference is written: an overwrite would tell them
+Where other tables follow this one and little differs, only the difference is written: an overwrite would report to them
 that every row changed. Always right, and so where every other step ends that cannot go on.
 """
 
@@ -54,7 +54,7 @@ def full(attempt: Attempt, step: Full) -> Work:
             every = every.where(within(spec, every.schema, [span.interval for span in spans]))
         return attempt.constraint_check.rows(every, again=True)
 
-    # With retries of lookups the rows are those that met their dimension, or gave up: they are judged below.
+    # With retries of lookups the rows are those that found their dimension, or gave up: they are judged below.
     constraint_check = None if spec.lookup_attempts else checked
     is_process = isinstance(spec.query, PythonQuery) and spec.query.process is not None
     computed = keeping_state(spec) if is_process else spec
@@ -121,7 +121,7 @@ def _is_untried(attempt: Attempt) -> bool:
 
 
 def _write_of_difference(attempt: Attempt, rows: DataFrame) -> Callable[..., None] | None:
-    """The write of what differs from the stored rows; None where an overwrite suits better."""
+    """The write of the rows that differ from the stored ones; None where an overwrite suits better."""
     if not _is_followed(attempt, rows):
         return None
     changed, count, fraction = _smallest_difference(attempt, rows)
@@ -166,7 +166,7 @@ def create(attempt: Attempt, schema: StructType) -> None:
 
 
 def _is_followed(attempt: Attempt, rows: DataFrame) -> bool:
-    """Whether tables follow the changes of this one, so that an overwrite would tell them that every row changed."""
+    """Whether tables follow the changes of this one: an overwrite would report to them that every row changed."""
     spec, path = attempt.spec, attempt.path
     if not spec.primary_key or not exists(path) or not attempt.runtime.graph.consumers(spec.name):
         return False

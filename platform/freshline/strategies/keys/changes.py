@@ -101,7 +101,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class _Sides:
-    """What both ways look at. `inputs` holds every input as it is, and those that changed as they were."""
+    """The inputs of both ways. `inputs` has every input as it is, and those that changed as they were."""
 
     attempt: Attempt
     step: RefreshKeys
@@ -140,14 +140,15 @@ def find_changes(attempt: Attempt, step: RefreshKeys) -> tuple[Changed | Reason,
     except (*REFUSED, *FAILED_BY_ROWS, Py4JJavaError) as error:
         if isinstance(error, Py4JJavaError) and not is_broken_plan(error):
             raise
-        # Of an error that is the query's own, the full refresh tells.
+        # The full refresh reports an error that is the query's own.
         return why_not(error), hits
 
 
 def _whole_side(attempt: Attempt, pinned: Pinned, *, stands_still: bool) -> tuple[DataFrame, int]:
     """One input of a query at its position, and whether it was kept by an earlier refresh (1 or 0).
 
-    What did not change since the newest receipt is likely to be asked for again at this version, so it is kept.
+    An input that did not change since the newest receipt is likely to be asked for again at this version, so it is
+    kept.
     """
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
     rows = read_whole(spark, pinned)
@@ -185,7 +186,7 @@ def _by_algebra(sides: _Sides, algebra: Algebra) -> Changed | Reason | None:
     signed = {}
     for name in step.changed:
         images = read_signed(spark, pins[name], changes[name])
-        # Nothing tells Spark how few a change feed has, and it would shuffle the other side of a join.
+        # Spark does not know how few a change feed has, and would shuffle the other side of a join.
         few = changes[name].rows <= BROADCAST_ROWS
         signed[Reading.SIGNED, name.view.lower()] = F.broadcast(images) if few else images
     attempt.held.callback(drop_algebra_views, spark, algebra, list(relations))
@@ -228,7 +229,7 @@ def _of_one_row(target: DataFrame, followed: Followed) -> Changed:
 
 
 def _find_keys(sides: _Sides, declared: str) -> Keys | Reason:
-    """The affected keys of the query `declared`; or why that is not told."""
+    """The affected keys of the query `declared`; or why they are not known."""
     attempt, step, inputs, target = sides.attempt, sides.step, sides.inputs, sides.target
     runtime, spark, spec, pins = attempt.runtime, attempt.spark, attempt.spec, attempt.inputs
     found = {name.view.lower(): _changed_rows(attempt, name) for name in step.changed}
@@ -247,7 +248,7 @@ def _find_keys(sides: _Sides, declared: str) -> Keys | Reason:
 
 
 def _by_keys(sides: _Sides) -> Changed | Reason:
-    """The affected keys, and how their rows differ from what is stored; or why that is not told."""
+    """The affected keys, and how their rows differ from the stored ones; or why that is not known."""
     attempt, step, target = sides.attempt, sides.step, sides.target
     runtime, spark, spec, pins = attempt.runtime, attempt.spark, attempt.spec, attempt.inputs
     assert isinstance(spec.query, SqlQuery)
@@ -359,7 +360,7 @@ def _by_first_rows(sides: _Sides, by: Sequence[Order]) -> Changed | Reason:
     came, _ = materialize_once(keys.restrict(every).orderBy(*order).limit(rows.count).select(*names))
     candidates = keys.leave(target).unionAll(came).withColumn(_IS_END, F.lit(False))
     stored = count_rows(attempt.path)
-    # Where the log does not tell, the last row is taken for the border: a full refresh more, and never another row.
+    # Where the log does not count rows, the last is taken for the border: a full refresh more, and never another row.
     is_full = stored is None or stored >= rows.count
     if is_full:
         # The last stored row as a mark, behind all rows that are equal to it: no other row is known beyond it.

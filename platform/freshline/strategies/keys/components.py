@@ -42,14 +42,14 @@ class RefreshComponents(Step):
 
 
 def _unsteady(graph: GraphCall, situation: Situation) -> Reason | None:
-    """What makes edges of unchanged rows others when they are read again, such as a condition on a sum of DOUBLE."""
+    """The reason why edges of unchanged rows may differ when read again, such as a condition on a sum of DOUBLE."""
     schema = {name.view.lower(): situation.columns.get(name, ()) for name in graph.edges.reads}
     types = {name.view.lower(): known for name, known in situation.types.items()}
     try:
         exactness = read_exactness(ResolvedQuery.of(graph.edges.text, schema, types))
         steady = exactness.is_steady(exactness.lifted.top.query)
     except NotDerivedError:
-        # Without a place to look from, each sum counts as one of DOUBLE.
+        # Where they are not derived, each sum counts as one of DOUBLE.
         steady = not any(read_query(graph.edges).tree.find_all(exp.Sum, exp.Avg, exp.Stddev, exp.Variance, exp.Corr))
     return None if steady else inexact(read_query(graph.edges).tree).reason
 

@@ -122,7 +122,7 @@ def _affected(attempt: Attempt, graph: Graph, edges: DataFrame, changed: DataFra
 
 
 def _has_all_components(attempt: Attempt, call: GraphCall) -> bool:
-    """Whether the table tells the component of each node."""
+    """Whether the table has the component of each node."""
     left_out = call.filtered or any(one.on_violation.leaves_out for one in attempt.spec.constraints)
     if attempt.receipt is None or attempt.receipt.valid_from_seq is not None:
         return False  # rows of an earlier declaration, perhaps of other edges

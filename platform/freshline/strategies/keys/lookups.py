@@ -1,4 +1,4 @@
-"""Only changed rows are looked up below lookup joins; all others keep the dimension rows that they met.
+"""Only changed rows are looked up below lookup joins; all others keep the dimension rows that they were joined with.
 
 With retries of lookups, rows that miss are parked as those of an append are, and one that goes while it waits waits no
 more.
@@ -50,7 +50,7 @@ def look_up_changed(attempt: Attempt, step: LookUpChanged) -> Work:
     except NotToldApartError as error:
         raise NotIncremental(error.reason) from error
     except (*REFUSED, *FAILED_BY_ROWS) as error:
-        # Of an error that is the query's own, the full refresh tells.
+        # The full refresh reports an error that is the query's own.
         raise NotIncremental(why_not(error)) from error
 
 
@@ -95,15 +95,15 @@ def _follow(attempt: Attempt, step: LookUpChanged, inputs: dict[TableName, DataF
         work = write_of_changes(attempt, difference(attempt, target, keys, new, many, step.reason), rows_in)
     waits_otherwise = bool(looked_up) and looked_up[-1].pending_lookups != receipt.pending_lookups
     if work.write is None and (followed.changed or waits_otherwise):
-        # A later change may undo this one, and then another version is met: `verify` has to know of both. And which
-        # rows wait, the receipt says.
+        # A later change may undo this one, and then another version is joined: `verify` has to know of both. And the
+        # receipt says which rows wait.
         nothing = target.limit(0)
         work = attempt.work(step, lambda new: append_rows(nothing, attempt.path, new), rows_in=rows_in)
     return replace(work, looked_up=looked_up[-1]) if looked_up else work
 
 
 def _changed(attempt: Attempt, name: TableName, after: DataFrame) -> ChangedInput:
-    """What happened to an input: from its change feed, or without one from its rows at both versions."""
+    """The changes of an input: from its change feed, or without one from its rows at both versions."""
     pinned, change = attempt.inputs[name], attempt.changes[name]
     before = after.limit(0)
     if change.before is not None:

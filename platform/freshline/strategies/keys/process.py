@@ -102,7 +102,7 @@ def refresh_keys_of_process(attempt: Attempt, step: KeysOfProcess) -> Work:
 
     write = work.write
     if write is None:
-        # The rows are those of the newest receipt, and what is kept is known of the positions that were looked at.
+        # The rows are those of the newest receipt, and the entries are known for the positions that were checked.
         keep_entries(receipt)
         return work
 
@@ -115,8 +115,10 @@ def refresh_keys_of_process(attempt: Attempt, step: KeysOfProcess) -> Work:
 
 @dataclass(frozen=True)
 class _Process:
-    """What all steps of one refresh look at. `whole` are all rows of the input, `like` has the columns of keys in the
-    types of the rows among which they are looked for.
+    """The values that all steps of one refresh share.
+
+    `whole` are all rows of the input, `like` has the columns of keys in the types of the rows among which they are
+    searched.
     """
 
     attempt: Attempt
@@ -170,7 +172,7 @@ class _Process:
 
 
 def _has_due(process: _Process, kept: Kept) -> bool | None:
-    """Whether a timer may be due; older entries of a key are looked at too. None where what is kept is damaged."""
+    """Whether a timer may be due; older entries of a key are read too. None where the kept entries are damaged."""
     attempt = process.attempt
     if not attempt.spec.has_timers:
         return False
@@ -178,9 +180,9 @@ def _has_due(process: _Process, kept: Kept) -> bool | None:
 
 
 def _unless_damaged(attempt: Attempt, kept: Kept, read: Callable[[], Found]) -> Found | None:
-    """What is read with the help of entries; None where these turned out to be damaged.
+    """The result of `read`, which reads entries; None where these turned out to be damaged.
 
-    Their files are looked at again only after an error, because a refresh takes them for whole while size and time of
+    Their files are checked again only after an error, because a refresh takes them for whole while size and time of
     change are the same.
     """
     try:
@@ -192,9 +194,9 @@ def _unless_damaged(attempt: Attempt, kept: Kept, read: Callable[[], Found]) -> 
 
 
 def _go_on(process: _Process, kept: Kept) -> DataFrame | None:
-    """What the class makes of changed rows and due timers alone, and which keys are to be replayed.
+    """The rows that the class makes of changed rows and due timers alone, and which keys are to be replayed.
 
-    None where what is kept turned out to be damaged.
+    None where the kept entries turned out to be damaged.
     """
     attempt, step = process.attempt, process.step
     spec = keeping_state(attempt.spec, knows_all=kept.complete)
@@ -259,7 +261,7 @@ def _spelled(names: Sequence[str], schema: StructType) -> list[str]:
 
 
 def _replay(process: _Process, keys: Keys) -> DataFrame:
-    """What the class makes of all rows of some keys."""
+    """The rows that the class makes of all rows of some keys."""
     step, function = process.step, process.function
     return materialize_once(function.made({step.input: function.with_keys(step.input, step.columns, keys)}))[0]
 
@@ -333,7 +335,7 @@ def _by_own_key(process: _Process, new: DataFrame, keys: Keys) -> Changed:
 
 
 def _by_values(process: _Process, new: DataFrame, keys: Keys) -> Changed:
-    """How the rows change of which only their values tell: by a replay of the same keys as they were.
+    """How the rows change that only their values identify: by a replay of the same keys as they were.
 
     `new` are the rows of these keys, and those that keys which go on have more.
     """

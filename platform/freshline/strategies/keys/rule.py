@@ -86,8 +86,8 @@ class RefoldKeys(Step):
 class LookUpChanged(Step):
     """Look up the rows of `changed` that came, and take away those of the table whose rows of these inputs went.
 
-    All others keep the dimension rows that they met. Computing everything would look them up again, so its price is no
-    matter.
+    All others keep the dimension rows that they were joined with. Computing everything would look them up again, so its
+    price is no matter.
     """
 
     changed: tuple[TableName, ...]
@@ -256,7 +256,7 @@ def _of_all_rows(
     algebra: Algebra | None,
     otherwise: Reason,
 ) -> RefreshKeys | Reason:
-    """The step of a table all of whose rows are of one key; `otherwise` where neither a stretch nor algebra tells."""
+    """The step of a table all of whose rows are of one key; `otherwise` where neither a stretch nor algebra serves."""
     if isinstance(whole, Reason):
         return otherwise
     changed, clock = situation.changed, situation.clock
@@ -355,7 +355,7 @@ def _of_process(query: PythonQuery, process: Process, situation: Situation) -> K
 
 
 def _algebra(spec: TableSpec, query: ResolvedQuery, changed: frozenset[str]) -> Algebra | None:
-    """How the table's aggregates follow from changed rows, where the groups are the rows that its key tells apart."""
+    """How the table's aggregates follow from changed rows, where its key identifies each group."""
     if spec.constraints or spec.time_partitions is not None:
         # A group that a constraint leaves out has no stored values to follow from, and groups of partitions that the
         # table does not have yet would come as new ones.

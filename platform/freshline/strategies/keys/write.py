@@ -1,7 +1,7 @@
-"""The rows of affected keys are replaced: what differs of them is written, and what no longer belongs there goes.
+"""The rows of affected keys are replaced: rows that differ are written, and rows that no longer belong there go.
 
-Which keys, and how their rows change, is told by `run.by_keys`. Where it tells that everything is to be computed, the
-refresh is planned again with that reason.
+`strategies.keys.changes` finds which keys, and how their rows change. Where it finds that everything is to be computed,
+the refresh is planned again with that reason.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A merge takes the change set in: one row a key, where it may replace the stored one.
 
-Which rows these are is told by the merge. They are written by a MERGE, or without Spark where they are few.
+The merge decides which rows these are. They are written by a MERGE, or without Spark where they are few.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from freshline.values.reason import Reason
 from freshline.values.receipt import Receipt
 from freshline.values.spec import SourceSpec, TableSpec
 
-# Spark looks through more files in less time than their footers take.
+# Spark reads more files in less time than their footers take.
 MOST_FOOTERS = 32
 
 

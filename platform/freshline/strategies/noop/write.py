@@ -1,4 +1,4 @@
-"""An empty commit: the checked position goes into the table's log, by the rule that its newest commit tells of it."""
+"""An empty commit: the checked position goes into the table's log, by the rule that its newest commit has it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def carry_position(attempt: Attempt, step: Noop) -> Work:
     """The write of no row."""
     positions = dict(attempt.pins.positions)
     if isinstance(attempt.spec.query, PythonQuery) and attempt.receipt is not None:
-        # The rows are still those of the dimensions that they met.
+        # The rows are still those of the dimensions that they were joined with.
         met = attempt.receipt.positions
         positions |= {name: met[name] for name in attempt.spec.lookups if name in met}
     return Work(

@@ -1,4 +1,4 @@
-"""What the steps that replace partitions have in common: which rows of an input they need, and which keys may come."""
+"""The common parts of steps that replace partitions: which rows of an input they need, and which keys may come."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def replace_named_times(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:
 
 
 def fill_missing(attempt: Attempt, step: FillPartitions) -> Work:
-    """The write of what is missing, at the positions that the other partitions have: what came since comes next."""
+    """The write of missing partitions, at the positions of the other ones: rows that came since come next."""
     assert attempt.receipt is not None
     positions = _positions_before(attempt)
     inputs = pin_at(attempt.runtime, attempt.spec, positions)

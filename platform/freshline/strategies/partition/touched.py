@@ -37,7 +37,7 @@ def replace_touched(attempt: Attempt, step: ReplacePartitions) -> Work:
     kinds = [schema[column].dataType for column in spec.partitioned_by]
     expressions = stored_expressions(spec, schema, Origin(step.input, step.expressions))
     parts = [for_literal(F.expr(text), kind) for text, kind in zip(expressions, kinds, strict=True)]
-    # A partition that was refreshed apart from the rest may hold what was undone since.
+    # A partition that was refreshed separately may have rows that were undone since.
     apart = attempt.receipt is not None and attempt.receipt.has_partition_positions
     images = (read_images if apart else read_net_images)(spark, pinned, change)
     if attempt.covered is not None:
