@@ -48,7 +48,7 @@ class Warehouse:
                 yield from (each for each in _folders(folder) if _is_table(each))
 
     def side(self, name: TableName, side: str) -> Path:
-        """The path of a table beside a table: `quarantine`, `file` or `pending_lookups`."""
+        """The path of a table beside a table: `quarantine`, `file` or `parked`."""
         return self.path(TableName(name.namespace, f"{name.name}__{side}"))
 
     @property

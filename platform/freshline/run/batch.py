@@ -1,4 +1,4 @@
-"""A batch of a log table: what it stands on, its number and its receipt."""
+"""A batch of a log table: its basis, its number and its receipt."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ from freshline.values.watermark import EventTime, MovedBy, SeenTimes, after_batc
 
 @dataclass(frozen=True)
 class Batch:
-    """What becomes one commit. `receipt` makes its receipt from the rows that are good, rejected, left out.
+    """The records of one commit. `receipt` makes its receipt from the rows that are good, rejected, left out.
 
-    `watermark` is the one before the batch; `passed` gives what the log knows of its events after it.
-    `confirm` is called before anything is committed, and raises where that must not be. `small` says that the records
-    may be looked at in the driver's own memory. `newest` is the receipt that the batch follows, and `known` has the
-    keys of logs.
+    `watermark` is the one before the batch; `passed` gives the log's event time after it. `confirm` is called before
+    anything is committed, and raises where that must not be. `small` says that the records may be read in the driver's
+    own memory. `newest` is the receipt that the batch follows, and `known` has the keys of logs.
     """
 
     spec: SourceSpec
@@ -71,7 +70,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Standing:
-    """What a batch stands on: the version of the log, its newest receipt, and since when (of `time.monotonic`)."""
+    """The basis of a batch: the version of the log, its newest receipt, and since when (of `time.monotonic`)."""
 
     version: int | None
     newest: Receipt | None
@@ -79,9 +78,9 @@ class Standing:
 
 
 def stand(runtime: Runtime, spec: SourceSpec, position: Position | None) -> Standing:
-    """What a batch that begins at a position stands on. Raises FencedError where the log is not there any more."""
+    """The basis of a batch that begins at a position. Raises FencedError where the log is not there any more."""
     since, path = time.monotonic(), runtime.warehouse.path(spec.name)
-    # First: what is committed from here on was not seen.
+    # First: a commit from here on was not seen.
     version = newest_version(path)
     newest = newest_batch(spec, path)
     if (None if newest is None else newest.positions.get(spec.name)) != position:
@@ -155,7 +154,7 @@ def begin_batch(
 
 
 def newest_batch(spec: SourceSpec, path: Path) -> Receipt | None:
-    """The receipt of the newest batch, None before the first. Raises an error for a log that holds other rows."""
+    """The receipt of the newest batch, None before the first. Raises an error for a log that has other rows."""
     newest = read_newest(path)
     receipt = None if newest is None else newest.receipt
     if newest is not None and newest.foreign:

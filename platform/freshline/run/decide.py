@@ -1,6 +1,6 @@
-"""What one refresh of a table has to decide: from where it reads on, what happened there, and which step that asks for.
+"""The decisions of one refresh of a table: from where it reads on, what happened there, and which step that asks for.
 
-Everything here looks and decides; `table.py` acts.
+Everything here reads and decides; `table.py` acts.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ from freshline.values.spec import SourceSpec, Spec, TableSpec
 _BY_ROWS = (*FAILED_BY_ROWS, ValueError, OverflowError)
 # More than the control store keeps of a table: the full refresh that prices are compared with may be long ago.
 PRICED_REFRESHES = 1_000
-# A position that only the control store knows must not fall behind what the inputs still hold.
+# A position that only the control store knows must not fall behind the history that the inputs still have.
 CARRY_AFTER = timedelta(hours=1)
 CARRY_AFTER_VERSIONS = 1000
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What one refresh is to do, and what that rests on.
+    """The step of one refresh, and its basis.
 
     `clock` are the time for which the rows are stored and that of this refresh, None for a table without temporal
     filters. `newest` is the table as it is found, `changes` what happened to each input since, `budget` the CPU-seconds
@@ -113,8 +113,8 @@ class Decision:
     def moves_cut(self) -> bool:
         """Whether the pinned inputs contain another part of their roots than the newest receipt says.
 
-        For a table that is met again below (`Graph.meeting`) that is written although no row changes: what reads both
-        goes by receipts, which outlive the control store.
+        A table of `Graph.meeting` writes it although no row changes: the table that reads both ways goes by receipts,
+        which outlive the control store.
         """
         receipt, pins = self.receipt, self.pins
         if receipt is None:
@@ -127,9 +127,9 @@ class Decision:
 
 
 def moves_awaited_watermark(runtime: Runtime, spec: TableSpec, decision: Decision) -> bool:
-    """Whether the watermark of a table has moved to where it looked now, and a table that reads it goes by it.
+    """Whether the watermark of a table has moved since its receipt, and a table that reads it goes by it.
 
-    That one sees the positions of commits only.
+    That table sees the positions of commits only.
     """
     graph, receipt = runtime.graph, decision.receipt
     if receipt is None or not any(graph.table(reader).follows_watermark for reader in graph.downstream(spec.name)):
@@ -141,7 +141,7 @@ def moves_awaited_watermark(runtime: Runtime, spec: TableSpec, decision: Decisio
 
 
 def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: Reason | None) -> Decision:
-    """Look at the table and its inputs, and choose the step.
+    """Read the table and its inputs, and choose the step.
 
     `instead` says why an earlier attempt at a step by changes was given up: everything is computed then. Raises
     DefinitionChangedError, HistoryRequiredError, IncrementalError, UpstreamChangedError and the errors of sources.
@@ -213,7 +213,7 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
 
 
 def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, request: RefreshRequest) -> str:
-    """What changed in the declaration since the newest receipt, where this refresh takes it up; empty for nothing.
+    """The changes of the declaration since the newest receipt, where this refresh takes them up; empty for none.
 
     Raises DefinitionChangedError where rows of the old and the new one must not mix.
     """
@@ -228,7 +228,7 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
     change = classify_change(before, definition_of(spec))
     by_span = request.partitions and spec.time_partitions is not None and receipt.spans is not None
     if by_span and change.kind is not ChangeClass.DESTRUCTIVE:
-        # Its receipt tells which partitions are of which declaration, so a backfill may replace them one by one.
+        # Its receipt says which partitions are of which declaration, so a backfill may replace them one by one.
         return ""
     if request.partitions and not by_span and change.kind is ChangeClass.ADDITIVE:
         raise DefinitionChangedError(
@@ -332,7 +332,7 @@ def _gained_columns(spec: TableSpec, receipt: Receipt | None, path: Path) -> str
 
 
 def _missing_partitions(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> tuple[Interval, ...]:
-    """What a table with time partitions should have by now, and has not."""
+    """The partitions that a table with time partitions should have by now, and has not."""
     if spec.time_partitions is None or receipt is None:
         return ()
     first = spec.time_partitions.first.start
@@ -347,7 +347,7 @@ def _own_stamp(runtime: Runtime, receipt: Receipt | None, check: Check | None) -
 
 
 def _last_check(spec: TableSpec, receipt: Receipt | None, check: Check | None) -> Mapping[str, Any]:
-    """What a check after the newest receipt noted that found nothing to write; empty where there is none."""
+    """The note of a check after the newest receipt that found nothing to write; empty where there is none."""
     process = spec.query.process if isinstance(spec.query, PythonQuery) else None
     if process is not None and not process.has_own_key:
         # Its stored rows are compared with a replay at the positions of the receipt, and of no check.
@@ -406,7 +406,7 @@ def _evaluated_at(checked: Mapping[str, Any], committed: int | None) -> int | No
 
 
 def _classify_inputs(pins: Pins, base: Mapping[TableName, Position]) -> dict[TableName, Changes]:
-    """What happened to each input between the position that was read and the pinned one."""
+    """The changes of each input between the position that was read and the pinned one."""
     found = {}
     for name, pinned in pins.inputs.items():
         before = base.get(name)
@@ -436,7 +436,7 @@ def _expected_price(
     records: Sequence[RefreshResult],
     path: Path,
 ) -> Price | None:
-    """What the step and a full refresh are expected to take; None where that does not count or is not known."""
+    """The expected prices of the step and of a full refresh; None where they do not count or are not known."""
     changed = sum(changes[name].rows for name in spec.driving)
     driving = [count or 0 for count in count_all(pins.inputs[name].path for name in spec.driving)]
     if not counts(changed, sum(driving) + (count_rows(path) or 0)):
@@ -493,7 +493,7 @@ def why_full(
     if isinstance(error, FreshlineError) or not step.reads_changes:
         return None
     if step.partition_input is not None and _is_by_rows(error) and not cancellation.cancelled:
-        # Its partition is computed of rows too that the query leaves out. Of an error of the query the full one tells.
+        # Its partition is computed of rows too that the query leaves out. The full one reports an error of the query.
         return why_not(error)
     failure = translate(error, spec, cancellation)
     return Reason("HISTORY_GONE", failure.message) if isinstance(failure, SourceError) else None

@@ -67,7 +67,7 @@ from freshline.values.receipt import Receipt, Violation, added_up
 from freshline.values.spec import SourceSpec
 from freshline.values.watermark import SeenTimes, after_pause, rules_of
 
-# What a loop asks for ends after this long, so that what was read is handed on; the rest comes with the next look.
+# A loop's request ends after this long, so that rows that were read are handed on; the rest comes with the next check.
 LIVE_SECONDS = 20.0
 
 
@@ -85,7 +85,7 @@ class Ingested:
 
 @dataclass
 class _Totals:
-    """What the batches of one refresh brought, added up."""
+    """The sums over the batches of one refresh."""
 
     rows_out: int = 0
     rejected: int = 0
@@ -236,7 +236,7 @@ def _read_on(
         try:
             reader.release(portion, seconds=time.monotonic() - begun, rejected=batch.rejected + batch.dropped)
         except FreshlineError as error:
-            # The rows are committed. The next look releases again, from the position that it is given.
+            # The rows are committed. The next check releases again, from the position that it is given.
             read.problems.append(error)
         if reader.pauses and request.cause == LIVE and time.monotonic() - started > LIVE_SECONDS:
             return
@@ -367,7 +367,7 @@ def _ingest(
     if portion.after == portion.before:
         return None, portion
     troubles: list[FreshlineError] = []
-    # Keys are looked up in a way of their own.
+    # Keys are searched in a way of their own.
     with suited_to(spark, [SMALL_ROWS if portion.small else None]):
         try:
             ready = prepare_formats(spec, lambda: _undecoded(reader, spark, portion), runtime)
@@ -387,13 +387,13 @@ def _ingest(
             try:
                 reader.finish(spark)
             except FreshlineError as error:
-                # What was committed stays so, and what failed before says why.
+                # Committed rows stay so, and the error that came before says why.
                 troubles.append(error)
     return replace(ingested, problems=(*problems, *troubles)), portion
 
 
 def _explained(reader: Reader[Any, Any], error: Exception, portion: Portion) -> FreshlineError | None:
-    """The error of the source that one of Spark's stands for, also of one that the reader itself met."""
+    """The error of the source that one of Spark's stands for, also of one that the reader itself had."""
     of_spark = error.__cause__ if isinstance(error, ExtensionFailedError) else error
     return reader.explain(of_spark, portion) if isinstance(of_spark, PySparkException | Py4JJavaError) else None
 
@@ -443,7 +443,7 @@ def _commit_certain(runtime: Runtime, batch: Batch, certain: Certain, cancellati
         receipt = replace(batch.receipt(certain.count, 0, 0), event_time=batch.passed(seen))
         return Ingested(commit_log(runtime, batch, rows, receipt, cancellation, count=None))
     except (PySparkException, Py4JJavaError) as error:
-        # What a task raises comes back as either, by how deep Spark has wrapped it.
+        # An error of a task comes back as either, by how deep Spark has wrapped it.
         if STOPPED not in str(error):
             raise
         return None
@@ -461,7 +461,7 @@ def _commit_checked(
     *,
     counted: bool,
 ) -> Ingested:
-    """Commit judged records that are looked at one by one: rejected ones to the quarantine table, then good ones."""
+    """Commit judged records after each is classified: rejected ones to the quarantine table, then good ones."""
     spec = batch.spec
     with look_at(spark, batch, rows, counted=counted) as looked:
         receipt = batch.receipt(looked.good, looked.rejected, looked.left_out)

@@ -1,6 +1,6 @@
-"""Records of a batch are looked at one by one: which came before, which are rejected, late, in violation of what.
+"""Classifies each record of a batch: which came before, which are rejected, late, in violation of what.
 
-Few of them are looked at in the engine's process, others by Spark.
+Few of them are classified in the engine's process, others by Spark.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from freshline.values.receipt import Violation
 from freshline.values.spec import SourceSpec
 from freshline.values.watermark import SeenTimes, count_times, rules_of
 
-# What few records are told in the engine's process beside what they have: of a log with a watermark these.
+# The columns that few records get in the engine's process beside their own: of a log with a watermark these.
 _PARTITION, _TIME = "_freshline_event_partition", "_freshline_event_time"
 _ALSO = {BITS, _PARTITION, _TIME}
 
 
 @dataclass(frozen=True)
 class Looked:
-    """Records of a batch that were looked at one by one.
+    """The classified records of a batch.
 
     `records` are as `judge_records` gives them, with those that were there before, and `accepted` the good ones as rows
     of the log; `few` is how many records they are where they are in memory. `rejected` go to quarantine, those left out
@@ -77,7 +77,7 @@ class Looked:
 
 @contextmanager
 def look_at(spark: SparkSession, batch: Batch, rows: DataFrame, *, counted: bool) -> Iterator[Looked]:
-    """Look at judged records one by one. With `counted` the reader is told how many there are of each place.
+    """Classify each of the judged records. With `counted` the reader gets how many there are of each place.
 
     They are parsed once, and kept until the end for the counts, the quarantine and the log.
     """
@@ -102,7 +102,7 @@ def look_at(spark: SparkSession, batch: Batch, rows: DataFrame, *, counted: bool
 
 
 def _take(batch: Batch, rows: DataFrame) -> ArrowRows | None:
-    """Records in the engine's process, with what it is told of each; None where they are not few."""
+    """Records in the engine's process, with their columns of _ALSO; None where they are not few."""
     spec = batch.spec
     also = {BITS: bits_of(tuple(spec.primary_key))} if spec.primary_key else {}
     if spec.watermark is not None:
@@ -112,7 +112,7 @@ def _take(batch: Batch, rows: DataFrame) -> ArrowRows | None:
 
 
 def _looked_here(spark: SparkSession, batch: Batch, held: ArrowRows, *, counted: bool) -> Looked:
-    """Records in the engine's process, looked at without Spark."""
+    """Records in the engine's process, classified without Spark."""
     spec = batch.spec
     marked, keys = held, None
     if spec.primary_key:
@@ -136,7 +136,7 @@ def _texts(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _looked(spark: SparkSession, batch: Batch, rows: DataFrame, few: int | None, *, counted: bool) -> Looked:
-    """Records that Spark keeps, looked at; `few` is how many where the driver has them."""
+    """Records that Spark keeps, classified; `few` is how many where the driver has them."""
     spec = batch.spec
     marked, keys = mark_repeated(spark, batch.log, rows, few=few is not None)
     again = collect_if_small(marked, SMALL_ROWS) if few is not None and marked is not rows else None
@@ -169,7 +169,7 @@ def _counted(
     *,
     counted: bool,
 ) -> Looked:
-    """What became of marked records, by how many there are of each place and error; `rows` are those of the log."""
+    """The outcome of marked records, by how many there are of each place and error; `rows` are those of the log."""
     spec = batch.spec
     counts: Counter[str | None] = Counter()
     found: Counter[str] = Counter()
@@ -187,7 +187,7 @@ def _counted(
 
 
 def _violations(marked: DataFrame | ArrowRows, spec: SourceSpec) -> dict[str, Violation]:
-    """What the records violate; one that is there already, or in quarantine for another reason, violates nothing."""
+    """The violations of the records; one that is there already, or in quarantine for another reason, has none."""
     if not spec.constraints:
         return {}
     checked = in_spark(marked).where(F.coalesce(~F.col(ERROR).isin(REDELIVERED, "KEY_CONFLICT"), F.lit(True)))

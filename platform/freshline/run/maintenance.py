@@ -61,7 +61,7 @@ MAINTENANCE = "maintenance"
 
 @dataclass(frozen=True)
 class Maintained:
-    """What was done to one Delta table: how many files became how many, and what was removed."""
+    """The work on one Delta table: how many files became how many, and what was removed."""
 
     place: str
     files_before: int
@@ -119,7 +119,7 @@ def maintain_table(runtime: Runtime, name: TableName, *, eager: bool = False) ->
 
 
 def needs_of(runtime: Runtime, name: TableName, side: str = "") -> Needs:
-    """What savepoints, consumers, and tables that read it, need of the past of a table or of what stands beside it."""
+    """The versions of a table, or of a table beside it, that savepoints, consumers, and tables that read it, need."""
     points: set[int] = set()
     readers: set[int] = set()
     for savepoint in read_savepoints(runtime.warehouse):
@@ -156,7 +156,7 @@ def _maintain(
 ) -> Maintained | None:
     newest = newest_receipt(path)
     if newest is None:
-        # What it holds is not known from its log: it is left as it is.
+        # Its content is not known from its log: it is left as it is.
         return None
     now = runtime.clock()
     with ExitStack() as stack:
@@ -197,7 +197,7 @@ def _remove(runtime: Runtime, path: Path, needs: Needs, history: timedelta, eage
     kept = what_to_keep(commits, Needs(needs.points, needs.readers | {receipt_at}), history, runtime.clock())
     removed = Removed()
     cleaned = runtime.cleaned_up_to.get(path)
-    # Looking reads every commit that is kept: only where enough may have become unneeded since.
+    # The search reads every commit that is kept: only where enough may have become unneeded since.
     if eager or cleaned is None or kept.floor - cleaned >= LEAST_REMOVED_FILES:
         files = unneeded_files(path, kept)
         size = sum((path / file).stat().st_size for file in files if (path / file).exists())

@@ -11,8 +11,8 @@ from freshline.values.names import TableName
 def refresh_order(graph: Graph, names: Sequence[TableName], *, upstreams: bool = True) -> tuple[TableName, ...]:
     """The tables to refresh for a request, upstreams first; no names mean every table and source.
 
-    With `upstreams`, everything that the named tables read is brought up to date before them. What the
-    declaration of a table makes beside it, late rows and side outputs, is refreshed with it.
+    With `upstreams`, everything that the named tables read is brought up to date before them. The tables that a
+    declaration makes beside its table, late rows and side outputs, are refreshed with it.
     """
     if not names:
         return tuple(graph.order)

@@ -37,7 +37,7 @@ def report_nothing(
     clock = None if decision.clock is None else decision.clock.after
     receipt = None if newest is None else newest.receipt
     if receipt is not None:
-        # Lookup tables keep the dimension versions that their rows met; only what drives is moved.
+        # Lookup tables keep the dimension versions that their rows were joined with; only driving inputs are moved.
         positions = {str(name): position.as_json() for name, position in pins.positions.items()}
         cut, ahead = ({root: dict(where) for root, where in each.items()} for each in (pins.cut, pins.ahead))
         checked: dict[str, object] = {"receipt": receipt.identity, "positions": positions, "cut": cut}
@@ -152,7 +152,7 @@ def receipt_of(attempt: Attempt, work: Work, step: Step, seconds: float, backfil
         promise=_promise(spec, previous, work),
         timers_until=until if spec.has_timers else None,
         models=models_after(spec, previous, whole=work.strategy == Strategy.FULL, adds=work.strategy != Strategy.NOOP),
-        # What crosses until the next refresh is looked for from where the kept rows are.
+        # The next refresh searches the rows that cross in between from the clock of the kept rows on.
         clock=previous.clock if work.adopts_definition and previous is not None else attempt.clock,
     )
 
@@ -185,5 +185,5 @@ def _spans(spec: TableSpec, previous: Receipt | None, work: Work) -> tuple[Span,
 def _pending_lookups(previous: Receipt | None, work: Work) -> int | None:
     if work.looked_up is not None:
         return work.looked_up.pending_lookups
-    # What waits goes on waiting beside everything but a computation of all rows, which looks all of them up.
+    # Waiting rows go on waiting beside everything but a computation of all rows, which looks all of them up.
     return previous.pending_lookups if previous is not None and work.strategy != Strategy.FULL else None

@@ -1,7 +1,7 @@
-"""How the partitions of a table stand, told by its newest receipt and the logs of what it reads. It only reads.
+"""The states of the partitions of a table, by its newest receipt and the logs of its inputs. It only reads.
 
-What is missing or of another declaration is told by the receipt alone. Of a table with positions a partition, those
-are stale too whose rows changed in an input since: Spark reads the changed rows, and only where there are any.
+The receipt alone says which are missing or of another declaration. Of a table with positions a partition, those are
+stale too whose rows changed in an input since: Spark reads the changed rows, and only where there are any.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _changed(
 def _changes(
     runtime: Runtime, spec: TableSpec, positions: Mapping[TableName, Position]
 ) -> Iterator[tuple[Pinned, Changes]]:
-    """What happened to each input since these positions."""
+    """The changes of each input since these positions."""
     for name in spec.reads:
         upstream = runtime.graph.spec(name)
         path = runtime.warehouse.location(upstream)
@@ -152,13 +152,13 @@ def _moments(
     images = read_net_images(spark, pinned, changes)
     value = read_expression(origin.expressions[0])
     kind: DataType = images.select(value.alias("v")).schema["v"].dataType
-    # What Python has not as a time has no partition that has begun.
+    # A value that is no time in Python has no partition that has begun.
     there = F.when(comes_back(value, kind), for_literal(value, kind))
     rows = images.select(there.alias("v")).distinct().limit(MOST_VALUES + 1).collect()
     if len(rows) > MOST_VALUES:
         return None
     if any(isinstance(row["v"], str) and not _is_date(row["v"]) for row in rows):
-        # Texts are compared as they are, so such a row is in a partition too; in which is not told here.
+        # Texts are compared as they are, so such a row is in a partition too; which one is not known here.
         return None
     found = [_moment(partitions, row["v"], kind) for row in rows if row["v"] is not None]
     return [moment for moment in found if moment is not None]

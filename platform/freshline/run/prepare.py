@@ -1,7 +1,7 @@
-"""What a step has to write: the rows, and the statement that writes them, which its strategy computes.
+"""The write of a step: the rows, and the statement that writes them, which its strategy computes.
 
 Every step computes over pinned inputs in a session that nothing else uses, and returns the write for the commit.
-Nothing is written here but rows that no table can hold, which go to the quarantine table first.
+Nothing is written here but rows that no table can have, which go to the quarantine table first.
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ from freshline.values.rules import nearest
 from freshline.values.spec import Spec
 
 ROW_LIMIT = 10_000
-# What queries read beside the declared tables.
+# The table that queries read beside the declared ones.
 REFRESH_LOG = TableName.parse(REFRESH_LOG_NAME)
-# What stands before a table that is read, and what begins its alias.
+# The tokens before a table that is read, and those that begin its alias.
 READS = frozenset({TokenType.FROM, TokenType.JOIN, TokenType.COMMA, TokenType.USING, TokenType.UPDATE})
 ALIASES = frozenset({TokenType.ALIAS, TokenType.VAR, TokenType.IDENTIFIER})
 

@@ -59,7 +59,7 @@ def refresh_table(
         trouble = _finish_restore(runtime)
         with runtime.lock(name):
             if trouble is None and is_restoring(runtime):
-                # It was begun after the look, and stopped half way.
+                # It was begun after the check, and stopped half way.
                 continue
             with runtime.cpu.measuring() as cpu:
                 outcome = _outcome_of(runtime, spec, request, cancellation, progress, trouble)
@@ -77,7 +77,7 @@ def refresh_table(
             try:
                 runtime.control.record_refresh(outcome)
             except FreshlineError as error:
-                # What was committed tells of itself: a store that is away for a moment must not make a failure of it.
+                # A commit is on record in its own log: a store that is away for a moment must not make a failure of it.
                 LOG.warning("%s: %s is not recorded: %s", name, outcome.state, error)
             return outcome
 
@@ -148,7 +148,7 @@ def _outcome_of(
 
 
 def _check_source(runtime: Runtime, spec: SourceSpec) -> RefreshResult:
-    """Look at a source that is read in place; nothing is copied."""
+    """Check a source that is read in place; nothing is copied."""
     now = runtime.clock()
     path = Path(spec.connection.table_path)
     version = newest_version(path)

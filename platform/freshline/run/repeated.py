@@ -39,7 +39,7 @@ from freshline.values.spec import SourceSpec
 
 # So many keys of a batch are picked out by a list, more by a join.
 MOST_SUSPECTS = 2_000
-# So many keys that are there more than once are looked at without all the others.
+# So many keys that are there more than once are ordered without all the others.
 MOST_REPEATED = 200_000
 # The log's keys with those of a batch, by the identity of the batch's receipt.
 KeysAfter = Callable[[str], LogKeys]
@@ -90,7 +90,7 @@ def _judge_events(spark: SparkSession, log: LogBefore, rows: DataFrame) -> tuple
     if before is not None:
         bits = collect_bits(known_by, names)
         known = before.among(bits)
-        # What comes again is mostly left out, and must not be kept once more each time.
+        # A key that comes again is mostly left out, and must not be kept once more each time.
         after = partial(before.after, bits=bits[~known], seq=log.seq, last=found.last)
         twice = len(np.unique(bits)) < len(bits)
         sought = _with_bits(known_by, names, np.unique(bits[known]))
@@ -137,12 +137,12 @@ def _mark_redelivered(
 ) -> tuple[DataFrame, KeysAfter | None]:
     """The records with those marked whose key came before, in the batch or in the log; and the log's keys with theirs.
 
-    Only those are looked for whose key the log or another record may have. `few` says that they are in the driver.
+    Only those are searched whose key the log or another record may have. `few` says that they are in the driver.
     """
     spec, key = log.spec, tuple(log.spec.primary_key)
     good = rows.where(F.col(ERROR).isNull())
     stored_count = count_all([log.path])[0]
-    # They pass through this process. Of a batch of too many Spark looks for all.
+    # They pass through this process. Of a batch of too many Spark searches for all.
     many = not few and good.count() > log.known.most
     before = None if many else log_keys(spark, log, stored_count, key)
     if before is None:
@@ -185,8 +185,8 @@ def _bits_that_stay(marked: DataFrame, key: Sequence[str], each: Bits, suspects:
 def _mark_repeated_in_batch(rows: DataFrame, spec: SourceSpec, bits: Bits) -> DataFrame:
     """As `mark_duplicates`, where only keys with some of the bits may be there twice: few of many are put in order.
 
-    The records are divided by the bits of their keys, and not told by their places: of records that are tried again,
-    two of different batches may have one place.
+    The records are divided by the bits of their keys, and not by their places: of records that are tried again, two of
+    different batches may have one place.
     """
     if len(bits) > MOST_REPEATED:
         return mark_duplicates(rows, spec)

@@ -1,6 +1,6 @@
 """As `repeated`, for a few records that are in the engine's own process: nothing is asked of Spark.
 
-Whether two keys are equal is told by their bytes, so keys of other types are left to Spark.
+The bytes of two keys decide whether they are equal, so keys of other types are left to Spark.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def mark_repeated_here(spark: SparkSession, log: LogBefore, rows: ArrowRows) -> 
     sought = table.take(looked_at[np.isin(bits[looked_at], suspects)]).select(key)
     known = _stored_hashes(log, before.seqs_of(suspects), sought) if len(suspects) else {}
     if known is None:
-        # Who looks instead need not read the keys again.
+        # Spark, which checks them instead, need not read the keys again.
         log.known.keep(log.path, before)
         return None
     codes = _codes(table.take(looked_at), key, known)
@@ -83,7 +83,7 @@ def mark_repeated_here(spark: SparkSession, log: LogBefore, rows: ArrowRows) -> 
 
 
 def _codes(records: pa.Table, key: Sequence[str], known: Mapping[_Key, int]) -> list[str | None]:
-    """What becomes of good records: REDELIVERED, KEY_CONFLICT, or None of the first one of a key that is not known."""
+    """The code of each good record: REDELIVERED, KEY_CONFLICT, or None of the first one of a key that is not known."""
     keys, hashes = _tuples(records, key), records[HASH].to_pylist()
     # As Spark orders them: nothing comes before something.
     places = [(file is not None, file, at is not None, at) for file, at in _tuples(records, (FILE, RECORD))]
@@ -98,7 +98,7 @@ def _codes(records: pa.Table, key: Sequence[str], known: Mapping[_Key, int]) -> 
 
 
 def _stored_hashes(log: LogBefore, seqs: Sequence[int], sought: pa.Table) -> dict[_Key, int] | None:
-    """Of the keys that the log has in some of its batches the hash of the first record; None where Spark must look."""
+    """The hash of the first record of each key in some batches of the log; None where Spark must read them."""
     version = newest_version(log.path)
     files = None if version is None else files_of_batches(log.path, version, seqs)
     if files is None or len(files) > MOST_FILES:

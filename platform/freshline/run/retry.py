@@ -141,7 +141,7 @@ def _unread(runtime: Runtime, spec: SourceSpec, position: Position, asked: Asked
 
 
 def _records(spark: SparkSession, spec: SourceSpec, quarantine: Path, version: int | None) -> DataFrame:
-    """What is in quarantine and can be decoded again: its bytes, where it came from, and the number of its batch."""
+    """The records in quarantine that can be decoded again: their bytes, origin, and the number of their batch."""
     stored = spark.read.format("delta").option("versionAsOf", version).load(str(quarantine))
     waiting = stored.where(F.col(RETRIED_IN).isNull() & F.col(FILE).isNotNull() & F.col("raw").isNotNull())
     return waiting.select(

@@ -1,12 +1,12 @@
 """Savepoints: the state of all tables kept under a name, and brought back.
 
-To make one stops nobody. Tables are looked at before what they read, so that nothing newer is in a table than in what
-it was computed from; it is one file, which is there whole or not at all.
+To make one stops nobody. Tables are read before their inputs, so that nothing newer is in a table than in its inputs;
+it is one file, which is there whole or not at all.
 
-To bring one back, refreshes are let end and no other begins. What is to be done is noted first; then each table is
-brought back by one commit, what is read before what reads it; then the note goes. Stopped in between, the next engine,
-refresh or query finishes it before it does anything else. Nothing is removed: versions from before the restore are
-still there, and the savepoint too.
+To bring one back, refreshes are let end and no other begins. The work is noted first; then each table is brought back
+by one commit, inputs before their readers; then the note goes. Stopped in between, the next engine, refresh or query
+finishes it before it does anything else. Nothing is removed: versions from before the restore are still there, and the
+savepoint too.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ _LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Restored:
-    """What a restore did.
+    """The result of a restore.
 
-    `tables` were brought back, to the version that the commit has now; `unchanged` held the same already. `behind`
-    read what was brought back and are not in the savepoint: their next refresh follows. `redeclared` have another
-    declaration than then.
+    `tables` were brought back, to the version that the commit has now; `unchanged` had the same content already.
+    `behind` read tables that were brought back and are not in the savepoint: their next refresh follows. `redeclared`
+    have another declaration than then.
     """
 
     savepoint: Savepoint
@@ -120,7 +120,7 @@ def create_savepoint(runtime: Runtime, name: str, tables: Sequence[TableName] = 
         found: list[SavedTable] = []
         sources: dict[TableName, TablePosition] = {}
         now = runtime.clock()
-        # What reads comes before what it reads: so a receipt never names a version that is newer than the saved one.
+        # A table comes before its inputs: so a receipt never names a version that is newer than the saved one.
         for each in reversed(order):
             spec = graph.spec(each)
             if isinstance(spec, SourceSpec) and not spec.is_log:
@@ -200,7 +200,7 @@ def is_restoring(runtime: Runtime) -> bool:
     return read_restoration(runtime.warehouse) is not None
 
 
-# -- looking
+# -- reading
 
 
 def _look_at(runtime: Runtime, name: TableName, *, is_log: bool) -> SavedTable | None:
@@ -219,7 +219,7 @@ def _look_at(runtime: Runtime, name: TableName, *, is_log: bool) -> SavedTable |
     saved = SavedVersion(newest.table_id or table_id(path), newest.version, receipt)
     sides: dict[str, SavedVersion] = {}
     if is_log:
-        # Looked at after the log: it holds at least what the log's batches rejected.
+        # Read after the log: it has at least the records that the log's batches rejected.
         quarantine = read_newest(warehouse.quarantine(name))
         if quarantine is not None and quarantine.receipt is not None:
             sides["quarantine"] = SavedVersion(
@@ -311,7 +311,7 @@ def _all_locked(
 
 
 def _bring_back(runtime: Runtime, restoration: Restoration, progress: Progress) -> Restored:
-    """Do what is left of a restore. What was done is known by its mark in the newest receipt."""
+    """Do the rest of a restore. A mark in the newest receipt says which tables are done."""
     savepoint = restoration.savepoint
     # Whoever writes on from before the restore comes too late.
     runtime.epoch = runtime.control.take_epoch(runtime.epoch + 1)
@@ -407,7 +407,7 @@ class _Step:
         return Moved(saved.version, version, receipt.seq, receipt.epoch)
 
     def sides(self, saved: SavedTable) -> int | None:
-        """Bring back what stands beside a table; the version that holds its parked rows again, where it has some."""
+        """Bring back the tables beside a table; the version that has its parked rows again, where it has some."""
         warehouse, base = self.runtime.warehouse, saved.version.receipt
         assert base is not None
         pending_lookups = None
@@ -488,7 +488,7 @@ class _Step:
 
 
 def _forget(runtime: Runtime, savepoint: Savepoint) -> None:
-    """What is known in memory and in the control store of the tables as they were."""
+    """Forget the facts in memory and in the control store about the tables as they were."""
     names = [saved.name for saved in savepoint.tables]
     runtime.control.forget_checks(names)
     for name in names:
@@ -516,5 +516,5 @@ def _record(runtime: Runtime, savepoint: Savepoint, tables: dict[TableName, int]
                 )
             )
         except FreshlineError as error:
-            # The tables are what counts; a record that is missing must not make it look undone.
+            # The tables are what counts; a record that is missing must not make it seem undone.
             LOG.warning("the restore of %s is not recorded: %s", name, error)

@@ -120,7 +120,7 @@ def _refresh_until_committed(refresh: Refresh) -> tuple[RefreshResult, bool]:
 
 @contextmanager
 def _attempt(refresh: Refresh, decision: Decision, again: PlanAgainError) -> Iterator[Attempt]:
-    """What an attempt stands on, in a session of its own; what ends it may be a reason to plan again."""
+    """The basis of an attempt, in a session of its own; an error that ends it may be a reason to plan again."""
     runtime, pins, newest = refresh.runtime, decision.pins, decision.newest
     clock = None if decision.clock is None else decision.clock.after
     spec = refresh.spec.at_closing(decision.closing).at_clock(clock)

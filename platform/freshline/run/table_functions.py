@@ -1,4 +1,4 @@
-"""What queries of `freshline sql` may read beside the newest rows: rows as of a place, and changes.
+"""The functions of `freshline sql` beside the newest rows: rows as of a place, and changes.
 
 ```sql
 SELECT * FROM read_as_of('t', 5)                 -- a version, a time or a savepoint

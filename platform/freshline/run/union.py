@@ -125,7 +125,7 @@ def read_union(
 
 
 def _plan(runtime: Runtime, name: TableName, log: SourceSpec, cancellation: Cancellation) -> UnionToken:
-    """Fix the versions, then the end. Nothing that the versions hold is behind the end."""
+    """Fix the versions, then the end. Nothing in the versions is behind the end."""
     version = _newest(runtime, name)
     folded = _folded_up_to(runtime, name, version, log)
     # The table first: a log that is newer than what the table has read is right, an older one would not be.
@@ -175,7 +175,7 @@ def _tail(
     They have no time of ingest: they are not in the version that was read.
     """
     seq = token.log.seq or 0
-    # How far the log is before its rows: what arrives between the two must not be looked for in rows that lack it.
+    # How far the log is before its rows: an event between the two must not be searched in rows that lack it.
     receipt = newest_batch(log, path)
     position = None if receipt is None else receipt.positions.get(log.name)
     whole = read_log(spark, Pinned(log, path, token.log))

@@ -212,7 +212,7 @@ def _verify(
 
 
 def _without_clock(path: Path, newest: Newest, name: TableName) -> Verification:
-    """What is known of a table whose receipt does not say for which time its rows passed temporal filters."""
+    """The result for a table whose receipt does not say for which time its rows passed temporal filters."""
     rows = count_rows(path, newest.version) or 0
     detail = "the receipt does not have the time for which rows passed the temporal filters"
     return Verification(name, False, 0, 0, rows, newest.version, 0.0, detail=detail)
@@ -225,7 +225,7 @@ def _condition_of(
     schema: StructType,
     partitions: Sequence[Sequence[tuple[str, str]]],
 ) -> str | None:
-    """The condition that holds for exactly the rows of these partitions; None where none is named."""
+    """The condition that is true for exactly the rows of these partitions; None where none is named."""
     if not partitions:
         return None
     if spec.time_partitions is not None:
@@ -269,7 +269,7 @@ def _expected(
             made = as_stored(spark.table(f"global_temp.{view}"), spec)
             Function(runtime, spark, spec, pins, held, cancellation).try_promise(made)
     if view is not None and runtime.python_tables is not None:
-        # The plan holds the rows' definition, not the view.
+        # The plan has the rows' definition, not the view.
         runtime.python_tables.drop(view)
     # Where two overlap the later one stands, so only neighbours at the same positions are put together.
     for _, alike in groupby(receipt.partitions.items(), key=lambda item: _key_of(item[1])):
@@ -349,7 +349,7 @@ def _chain(runtime: Runtime, spec: TableSpec, receipt: Receipt) -> list[Receipt]
 
 
 def _replay_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt) -> _Expected:
-    """The union of what each refresh added: its change set met the dimensions at its own versions."""
+    """The union of the rows that each refresh added: its change set joined with the dimensions at its own versions."""
     chain = _chain(runtime, spec, receipt)
     complete = bool(chain) and chain[0].seq == receipt.replayed_from
     rows: DataFrame | None = None
@@ -553,7 +553,7 @@ def _added(spark: SparkSession, pinned: Pinned, before: TablePosition | None) ->
         gained = Changes(pinned.name, before, pinned.position, ChangeKind.APPEND, log=True)
         return read_inserted(spark, pinned, gained)
     now, then = read_whole(spark, pinned), read_whole(spark, Pinned(pinned.spec, pinned.path, before))
-    # A column that the input gained, which the query does not read, is NULL in the rows of before.
+    # A column that the input gained, which the query does not read, is NULL in the earlier rows.
     return _without(now, now.limit(0).unionByName(then, allowMissingColumns=True))
 
 
