@@ -1,4 +1,4 @@
-"""What Dagster loads: all tables and sources that are declared beside this file, and resources for your own assets."""
+"""Definitions for Dagster: all declared tables and sources beside this file, and resources for your own assets."""
 
 from pathlib import Path
 

@@ -24,7 +24,8 @@ from alembic.operations import Operations
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.exc import OperationalError
 
-from freshline.commit.control_store import FORMAT, KEPT_REFRESHES, ControlStore
+from freshline.commit.control_store import FORMAT, KEPT_REFRESHES, MOST_RECORDS, ControlStore
+from freshline.commit.control_store import store as store_module
 from freshline.commit.control_store.database import _WRITERS
 from freshline.commit.control_store.schema import METADATA
 from freshline.errors import FileChangedError, FormatError, FreshlineError, QueryError, SettingsError, StorageError
@@ -167,6 +168,17 @@ def test_looks_that_found_nothing_do_not_push_out_refreshes_that_committed(store
     assert len(kept) == KEPT_REFRESHES + 1
     assert kept[-1] == RECORD
     assert store.seconds_of(ORDERS) == 1.5
+
+
+def test_so_many_records_of_a_table_are_all_that_is_kept(store, monkeypatch):
+    monkeypatch.setattr(store_module, "KEPT_REFRESHES", 3)
+    kinds = [(state, strategy) for state in (State.SUCCEEDED, State.ALTERED) for strategy in ("full", "keys")]
+    for _ in range(5):
+        for state, strategy in kinds:
+            for committed in (True, False):
+                store.record_refresh(replace(RECORD, state=state, strategy=strategy, committed=committed))
+
+    assert len(store.refreshes(ORDERS, limit=1_000)) == 3 * MOST_RECORDS // KEPT_REFRESHES
 
 
 @pytest.mark.seconds

@@ -1,11 +1,16 @@
-"""The prose of the docs: no sentence begins with "What", semicolons are rare, and cited rules exist.
+"""The prose of docs, docstrings and comments: no sentence begins with "What", and cited rules exist.
 
-Only prose counts. Examples, code in backquotes and the addresses of links are left out.
+In the docs semicolons are rare too, and in docstrings and comments the words for which the field has others. Only prose
+counts. Examples, code in backquotes and the addresses of links are left out.
 """
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +22,13 @@ LIBRARY = ROOT / "platform" / "freshline"
 # Pages that are not rewritten yet. Each page leaves the tuple with its rewriting.
 PAGES = [*sorted(DOCS.glob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
 MOST_SEMICOLONS = 1
+# Code whose docstrings and comments follow the rules.
+CODE = [*sorted(LIBRARY.rglob("*.py"))]
+# The field has other words for these: report, check, inspect, distinguish, match. Some are right, as in "holds a lock".
+VAGUE = re.compile(
+    r"\b(?:tell(?:s|ing)?|told|look(?:s|ed|ing)?|apart|held|holds?|met|meets?|settle[sd]?)\b", re.IGNORECASE
+)
+MOST_VAGUE_IN_A_THOUSAND = 2
 
 NOT_PROSE = re.compile(
     r"^```.*?^```$"  # examples
@@ -32,6 +44,16 @@ CITED = re.compile(r"\brules? (\d+(?:(?:, | and )\d+)*)(?P<page> of docs/rules\.
 
 def prose(text: str) -> str:
     return NOT_PROSE.sub("", text)
+
+
+def prose_of_code(code: str) -> Iterator[str]:
+    """The docstrings of a module, without their examples, and its comments."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield prose(re.sub(r"^ *(?:>>>|\.\.\.).*$", "", ast.get_docstring(node) or "", flags=re.MULTILINE))
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type == tokenize.COMMENT:
+            yield prose(token.string)
 
 
 def cited_rules(text: str) -> list[tuple[int, bool]]:
@@ -54,6 +76,27 @@ def test_semicolons_are_rare(page: Path) -> None:
     lines = [line for line in prose(page.read_text(encoding="utf-8")).split("\n") if ";" in line]
 
     assert sum(line.count(";") for line in lines) <= MOST_SEMICOLONS, lines
+
+
+@pytest.mark.seconds
+def test_docstrings_and_comments_follow_the_rules_of_the_docs() -> None:
+    begun, words, vague = [], 0, []
+    for file in CODE:
+        for text in prose_of_code(file.read_text(encoding="utf-8")):
+            begun += [(str(file.relative_to(ROOT)), found) for found in WHAT.findall(text)]
+            words += len(text.split())
+            vague += [(str(file.relative_to(ROOT)), found) for found in VAGUE.findall(text)]
+
+    assert begun == []
+    assert words > 100_000
+    assert len(vague) <= MOST_VAGUE_IN_A_THOUSAND * words / 1_000, vague
+
+
+def test_comments_and_docstrings_are_the_prose_of_code() -> None:
+    example = ">" * 3 + " What()"
+    code = f'"""One.\n\n{example}\n"""\nx = "What"  # two `What`\n'
+
+    assert [text.split() for text in prose_of_code(code)] == [["One."], ["#", "two"]]
 
 
 def test_only_prose_is_read() -> None:

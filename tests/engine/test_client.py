@@ -88,9 +88,7 @@ def test_an_engine_that_has_died_is_told_with_what_to_do(settings):
     client = EngineClient(settings, replace(ENGINE, process=process))
     child.communicate()
 
-    with pytest.raises(
-        EngineError, match="ended before it had answered. What was committed stays; try again"
-    ) as raised:
+    with pytest.raises(EngineError, match="ended before it had answered. Committed rows stay. Try again") as raised:
         list(client.events("request"))
     assert raised.value.retry_helps
 

@@ -160,7 +160,7 @@ def test_a_secret_that_spark_refuses_is_in_no_message_and_no_log(tmp_path):
 
     assert done.returncode == 1
     assert "Spark did not start" in done.stderr
-    assert '"***". What it said is in' in done.stderr
+    assert '"***". Its output is in' in done.stderr
     assert secret not in done.stderr + done.stdout
     texts = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
     assert len(texts) > 1

@@ -44,7 +44,7 @@ __pycache__/
 """
 
 DEFINITIONS = '''\
-"""What Dagster loads: every table and source that is declared beside this file."""
+"""The definitions that Dagster loads: every table and source that is declared beside this file."""
 
 from pathlib import Path
 
@@ -78,7 +78,7 @@ SPEND = """\
 CREATE MATERIALIZED TABLE spend (
   PRIMARY KEY (customer)
 )
-COMMENT 'What each customer has spent'
+COMMENT 'Spending of each customer'
 FRESHNESS = INTERVAL '5' MINUTE
 AS SELECT
   customer,

@@ -63,7 +63,7 @@ def rebuild(settings: Settings, *, epoch_in_use: int = 0) -> Rebuilt:
             # A table beside another one has receipts of its own, under that table's name.
             of_table = [one for one in read_refreshes(path, KEPT_REFRESHES) if warehouse.path(one.table) == path]
         except FreshlineError as error:
-            problems.append(f"{error} What it tells is missing.")
+            problems.append(f"{error} Its records are missing.")
             continue
         tables += bool(of_table)
         committed += of_table

@@ -89,7 +89,7 @@ class WrittenTable:
 
 
 class ProjectScaffoldParams(BaseModel):
-    """What `dg scaffold defs freshline.dagster.FreshlineProjectComponent` may be told."""
+    """Options of `dg scaffold defs freshline.dagster.FreshlineProjectComponent`."""
 
     project: str | None = Field(None, description="Folder of the freshline project, from the root of the dg project.")
     environment: str | None = Field(None, description="Environment of the freshline project.")

@@ -219,7 +219,7 @@ class EngineClient:
         except (OSError, http.client.HTTPException, ValueError) as error:
             gone = not self._engine.alive
             raise EngineError(
-                "the engine ended before it had answered. What was committed stays; try again."
+                "the engine ended before it had answered. Committed rows stay. Try again."
                 if gone
                 else f"the engine (process {self._engine.process.pid}) does not answer: {type(error).__name__} {error}."
             ) from error

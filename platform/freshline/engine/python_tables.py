@@ -210,7 +210,7 @@ class PythonTables:
             )
         except (LimitError, EndedError) as error:
             raise QueryError(
-                f"the process for functions in Python did not start ({error}). What it printed is in {self._log.path}."
+                f"the process for functions in Python did not start ({error}). Its output is in {self._log.path}."
             ) from error
         except CancelledError:
             process.kill()
@@ -251,7 +251,7 @@ class PythonTables:
         except EndedError as error:
             cancellation.check()
             raise QueryError(
-                f"the process that runs {query.function} ended ({error}). What it printed is in {self._log.path}.",
+                f"the process that runs {query.function} ended ({error}). Its output is in {self._log.path}.",
                 where=query.path,
             ) from error
         worker.answered = True

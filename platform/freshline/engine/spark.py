@@ -320,7 +320,7 @@ def _why_not(text: str, log: Path, settings: Settings) -> str:
     lines = [line.strip() for line in text.split("\n")]
     telling = [line for line in lines if "Exception" in line or line.startswith(("Error", "Caused by"))]
     reason = (telling or [line for line in lines if line] or ["it said nothing"])[-1].lstrip(": ")
-    return f"Spark did not start: {reason[:500]}. What it said is in {log}."
+    return f"Spark did not start: {reason[:500]}. Its output is in {log}."
 
 
 def _check_port_is_free(port: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from freshline.commit.columns import input_columns, input_types
-from freshline.commit.control_store import ControlStore
+from freshline.commit.control_store import MOST_RECORDS, ControlStore
 from freshline.commit.delta_log import read_newest
 from freshline.commit.event_time import watermark_of
 from freshline.commit.warehouse import Warehouse
@@ -16,9 +16,6 @@ from freshline.declare.graph import Graph
 from freshline.plan.explain import Explanation, declared_types, explain_table, with_event_time
 from freshline.plan.freshness_cost import Measured
 from freshline.values.spec import TableSpec
-
-# As many as the control store keeps of a table: checks, commits, full refreshes and decisions.
-_MOST_RECORDS = 800
 
 
 def explanations(graph: Graph, warehouse: Warehouse, specs: Sequence[TableSpec]) -> list[Explanation]:
@@ -41,5 +38,5 @@ def read_measured(graph: Graph, store: ControlStore, parallel: int) -> Measured:
         store.cpu_seconds(),
         {name: taken for name in graph.order if (taken := store.seconds_of(name)) is not None},
         parallel,
-        lambda name: list(reversed(store.refreshes(name, limit=_MOST_RECORDS))),
+        lambda name: list(reversed(store.refreshes(name, limit=MOST_RECORDS))),
     )

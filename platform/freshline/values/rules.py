@@ -80,7 +80,7 @@ RULES: dict[str, str] = {
     "UNNAMED_COLUMN": "A computed column has a name, given with AS.",
     "COLUMNS_UNKNOWN": "`*` is written only where the columns of the input are known.",
     "CYCLE": "Tables do not read each other in a circle.",
-    "UNKNOWN_UPSTREAM": "What a query reads is declared.",
+    "UNKNOWN_UPSTREAM": "A query reads declared tables and sources only.",
     "NON_DRIVING": "`non-driving` names inputs of the query, and leaves one that drives.",
     "REQUIRES_HISTORY": "`requires-history` names inputs of the query that are no dimensions of lookup joins.",
     "PYTHON_FILE": "A declaration in Python loads without an error.",

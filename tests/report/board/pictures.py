@@ -17,7 +17,7 @@ from tests.browser import load_pictures
 from tests.dagster.served import served
 from tests.report.board.shop import DECLARATIONS, HOSTILE, SPEND, fill, open_shop
 
-COMMENT = "What each customer has spent"
+COMMENT = "Spending of each customer"
 
 
 def take_all(folder: Path) -> None:

@@ -41,6 +41,9 @@ from freshline.values.names import TableName
 from freshline.values.position import TablePosition
 
 KEPT_REFRESHES = 200
+# The most records of a table: so many of each kind, which are refreshes and decisions, full and not, with a commit and
+# without one (`_insert_refresh`).
+MOST_RECORDS = 8 * KEPT_REFRESHES
 KEPT_REQUESTS = 1000
 
 

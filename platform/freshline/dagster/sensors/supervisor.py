@@ -30,7 +30,7 @@ from dagster import (
     TableColumnLineage,
 )
 
-from freshline.commit.control_store import KEPT_REFRESHES, ControlStore
+from freshline.commit.control_store import MOST_RECORDS, ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.checks import quick_verdicts, read_facts
 from freshline.dagster.data_versions import VersionReports
@@ -68,8 +68,6 @@ from freshline.values.spec import SourceSpec
 INTERVAL_SECONDS = 10
 # Decisions about tables, beside refreshes and suspensions, that are reported as they are recorded.
 DECISIONS = ("ALTERED", "INFEASIBLE")
-# All that the store keeps of one table.
-_RECORDS = 2 * KEPT_REFRESHES
 _DECISIONS_A_TICK = 50
 
 # The versions that were checked, as long as the code server lives: Dagster itself knows the reported partitions.
@@ -221,7 +219,7 @@ class Reporter:
                 ).evaluation(self._look.keys[status.table])
 
     def _materialization(self, status: TableStatus, notice: Notice) -> AssetMaterialization:
-        recent = self._control.refreshes(status.table, _RECORDS)
+        recent = self._control.refreshes(status.table, MOST_RECORDS)
         metadata = outcome_metadata(
             turn_outcome(status, [each for each in recent if notice.since < each.at <= notice.until]), self._look.now
         )

@@ -216,7 +216,7 @@ OF_TABLES: tuple[_OfTables, ...] = (
     _OfTables(
         "freshline_source_retained_bytes",
         GAUGE,
-        "What the system outside kept for the source at its newest refresh.",
+        "Bytes that the system outside retained for the source at its newest refresh.",
         _of_status(lambda status: status.retained_bytes),
     ),
 )
