@@ -103,7 +103,7 @@ class Package:
 
 @dataclass
 class Audit:
-    """What was found: `problems` fail it, `unchecked` are said aloud."""
+    """The findings of the audit: `problems` fail it, `unchecked` are said aloud."""
 
     problems: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
@@ -208,7 +208,7 @@ def audit_pins(packages: Sequence[Package], jars: Sequence[Jar], audit: Audit) -
 
 
 def audit_installed(packages: Sequence[Package], audit: Audit) -> None:
-    """What is installed is locked, in the locked version, and its files are those that were installed."""
+    """Each installed package is locked, in the locked version, and its files are those that were installed."""
     # By Python and system a package may have several versions.
     locked: dict[str, set[str]] = {}
     for package in packages:

@@ -1,8 +1,8 @@
 """Canaries: a secret of its own for each place that takes one, and a search for them everywhere.
 
-A canary is a random word. It is looked for as it is, in Base64 at each of the three places in a group, and in hex, in
-files whatever they hold, in names, in arguments and environments of processes, and in texts that a command or a page
-showed. Parquet and what gzip packed are looked at as they are and unpacked.
+A canary is a random word. It is searched for as it is, in Base64 at each of the three places in a group, and in hex.
+The search covers files of any content, names, arguments and environments of processes, and texts that a command or a
+page showed. It reads Parquet and gzip files both as they are and unpacked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# What is read of a file at once; a canary may stand across two of them.
+# Bytes of a file that are read at once; a canary may stand across two such blocks.
 BLOCK = 1 << 20
 
 
@@ -72,7 +72,7 @@ class Canaries:
                     with gzip.open(file) as unpacked:
                         self._search_blocks(unpacked, f"{path}, unpacked", allowed)
                 except EOFError:
-                    return  # as with Parquet: one that is being written, of which the beginning was looked at
+                    return  # as with Parquet: one that is being written, whose beginning was searched
             elif begins == b"PAR1":
                 self._search_parquet(file, str(path), allowed)
 
@@ -86,7 +86,7 @@ class Canaries:
         try:
             rows = pq.ParquetFile(file)
         except pa.ArrowInvalid:
-            return  # one that a killed process has begun and nobody reads; it was looked at as it is
+            return  # one that a killed process has begun and nobody reads; it was searched as it is
         self._count("unpacked")
         self.search(repr(rows.schema_arrow.metadata).encode(), f"what describes {place}", allowed)
         for batch in rows.iter_batches():
@@ -94,7 +94,7 @@ class Canaries:
             self.search(values, f"the rows of {place}", allowed)
 
     def search_processes(self, processes: Iterable[psutil.Process], allowed: Mapping[str, tuple[str, ...]]) -> None:
-        """Arguments and environments; `allowed` are names of secrets by the variable that may hold them."""
+        """Arguments and environments; `allowed` are names of secrets by the variable that may have them."""
         for process in processes:
             try:
                 arguments, environ = process.cmdline(), process.environ()

@@ -8,7 +8,7 @@ import secrets
 import pytest
 
 COVERED = "covered"
-# What `make security` reads; a night is ten million.
+# Inputs that `make security` reads; a night reads ten million.
 INPUTS = 30_000
 # One seed for all processes of a run: those that share the work inherit it.
 SEED = os.environ.setdefault("FRESHLINE_SEED", str(secrets.randbelow(10**9)))

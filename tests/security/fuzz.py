@@ -93,7 +93,7 @@ def documented() -> frozenset[str]:
 
 
 def problem_of(error: FreshlineError) -> str | None:
-    """What is wrong with an error of ours as the answer to an input, None if nothing is."""
+    """The problem of an error of ours as the answer to an input, None if it has none."""
     if isinstance(error, DeclarationErrors):
         return next((found for each in error.errors if (found := problem_of(each)) is not None), None)
     code = error.rule if isinstance(error, DeclarationError) else error.code
@@ -114,7 +114,7 @@ def try_input(target: Target, text: str) -> tuple[str | None, str | None]:
         return error.code, problem_of(error)
     except HangError:
         return None, f"it took more than {target.seconds:g} CPU-seconds"
-    except Exception as error:  # noqa: BLE001 - this is what is looked for
+    except Exception as error:  # noqa: BLE001 - such errors are what the fuzzer searches for
         place = traceback.extract_tb(error.__traceback__)[-1]
         return None, f"{type(error).__name__} in {Path(place.filename).name}, {place.name}: {str(error)[:200]}"
     return None, None
@@ -155,7 +155,7 @@ def hunt(target: Target, count: int, seed: int, *, keep: bool = True) -> Hunt:
         found.inputs += 1
         code, what = try_input(target, text)
         if what is not None:
-            # What stands behind the place differs from input to input, and would make many findings of one.
+            # The text behind the place differs from input to input, and would make many findings of one.
             kind = what.partition(":")[0]
             if kind not in kinds:
                 kinds.add(kind)
@@ -324,7 +324,7 @@ def _at(holder: Any, key: Any) -> Any:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place of a value within: the dictionary or list that holds it, and its key or number."""
+    """Every place of a value within: the dictionary or list that has it, and its key or number."""
     pending = [value]
     while pending:
         holder = pending.pop()

@@ -73,7 +73,7 @@ password = "${file:secrets/mail}"
 from = "freshline@example.com"
 to = ["data@example.com"]
 """
-# The variables in which the user's own environment holds a secret. It is handed on to all processes of freshline.
+# The variables of the user's own environment that have a secret. All processes of freshline inherit them.
 VARIABLES = {"CANARY_KAFKA": "kafka", "CANARY_CONF": "conf", "CANARY_SIGNATURE": "signature"}
 
 

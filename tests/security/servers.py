@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 class PostgresHandler(socketserver.StreamRequestHandler):
-    """Speaks Postgres for as long as it takes to be told a password in plain text, and to refuse it."""
+    """Speaks Postgres until it has received a password in plain text and refused it."""
 
     def handle(self) -> None:
         message = self.take(typed=False)
@@ -32,7 +32,7 @@ class PostgresHandler(socketserver.StreamRequestHandler):
 
 
 class PostgresListener(socketserver.ThreadingTCPServer):
-    """Keeps the passwords that it was told."""
+    """Keeps the passwords that it received."""
 
     daemon_threads = True
 

@@ -1,4 +1,4 @@
-"""What the fuzzer reads its inputs with: every grammar and protocol of freshline that needs no Spark."""
+"""The readers of the fuzzer's inputs: every grammar and protocol of freshline that needs no Spark."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def make_pickle(chance: random.Random) -> str:
     for _ in range(chance.randrange(1, 4)):
         at = chance.randrange(len(text) + 1)
         text = text[:at] + chr(chance.randrange(256)) * chance.randrange(3) + text[at + chance.randrange(3) :]
-    # A length in the stream, or a number in the memo, is room that is made before the bytes are looked for. A state
+    # A length in the stream, or a number in the memo, is room that is made before the bytes are read. A state
     # with such is never read: it is believed by the sum of its file only.
     return re.sub(r"[\x8d\x8e\x96BTXr].{4,8}|p\d+\n", "", text, flags=re.DOTALL)
 
@@ -442,7 +442,7 @@ def read_engine_request(text: str) -> object:
     body = str(value["body"]).encode("utf-8", "surrogatepass")
     status, answer = ask_asgi(ENGINE, scope, body)
     if status == 200 and b'"id"' in answer and scope["path"] == "/requests":
-        # How it ended is asked for as the client does it; an error holds what was sent.
+        # How it ended is asked for as the client does it; an error contains what was sent.
         ended = {**scope, "method": "GET", "path": "/requests/known/events", "query_string": b"after=0&wait=0"}
         status, answer = ask_asgi(ENGINE, ended, b"")
         assert status == 200, "the end of a request cannot be asked for"
@@ -649,7 +649,7 @@ ANSWERS: tuple[object, ...] = (
 
 
 def read_answer(text: str) -> object:
-    """What a client makes of an answer of the engine."""
+    """The result or error that a client makes of an answer of the engine."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

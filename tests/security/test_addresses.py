@@ -16,7 +16,7 @@ from tests.report.alerts.servers import WebServer, web_server
 
 pytestmark = pytest.mark.security
 
-# What each is: the address as it stands in a url.
+# Each kind of address, and one of it as it stands in a url.
 REFUSED = {
     "loopback": "127.0.0.1",
     "loopback that is not the first": "127.255.255.254",

@@ -49,7 +49,7 @@ def test_the_bill_has_each_package_and_each_jar_with_its_hashes() -> None:
     assert {each["ref"] for each in bill["dependencies"]} >= set(found)
 
 
-def test_what_is_here_is_what_is_locked_and_permitted() -> None:
+def test_packages_and_jars_are_locked_and_permitted() -> None:
     audit = Audit()
     audit_pins(PACKAGES, JARS, audit)
     audit_jars(JARS, audit)
@@ -61,7 +61,7 @@ def test_what_is_here_is_what_is_locked_and_permitted() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_installed_is_what_is_locked() -> None:
+def test_installed_packages_are_those_that_are_locked() -> None:
     audit = Audit()
     audit_installed(PACKAGES, audit)
 

@@ -53,7 +53,7 @@ def test_a_secret_is_found_in_a_file(tmp_path: Path, hide: Callable[[Path, str],
 
 
 @pytest.mark.seconds
-def test_files_that_were_begun_are_looked_at_as_far_as_they_go(tmp_path: Path) -> None:
+def test_files_that_were_begun_are_searched_as_far_as_they_go(tmp_path: Path) -> None:
     canaries = Canaries()
     (tmp_path / "begun").write_bytes(b"PAR1" + canaries.make("mail").encode())
     packed = gzip.compress(canaries.make("store").encode() + bytes(100) * BLOCK)

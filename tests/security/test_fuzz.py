@@ -54,7 +54,7 @@ VALUES = st.recursive(
 
 
 def with_value(chance: random.Random, value: object, new: object) -> str:
-    """A correct value of JSON in which one place holds another value."""
+    """A correct value of JSON in which one place has another value."""
     assert isinstance(value, dict)
     return json.dumps({**value, chance.choice(sorted(value)): new})
 

@@ -62,7 +62,7 @@ def read(landing: Path, marks: tuple[FileMark, ...], between: Callable[[], None]
 
 
 def until_it_ends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What is read before a file that is not what it was ends the task."""
+    """The batches that are read before a file that is not what it was ends the task."""
     try:
         yield from batches
     except OSError as error:
@@ -144,7 +144,7 @@ def test_a_private_file_is_not_written_through_a_link(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "other").stat().st_mode) == 0o600
 
 
-def test_what_a_link_in_the_scratch_folder_leads_to_stays(tmp_path: Path) -> None:
+def test_the_target_of_a_link_in_the_scratch_folder_stays(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "file").touch()

@@ -213,7 +213,7 @@ def frame_of_spark(body: bytes = b"stranger") -> bytes:
 
 
 def answer_of(port: int, asked: bytes) -> bytes:
-    """What a port says at once; nothing where it is silent, or hangs up, or has closed meanwhile."""
+    """The first answer of a port; empty where it is silent, or hangs up, or has closed meanwhile."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
             connection.sendall(asked)
@@ -248,7 +248,7 @@ def test_spark_connect_serves_those_only_who_know_the_token(living: Living) -> N
 
     assert status_of_connect(port, None) is grpc.StatusCode.UNAUTHENTICATED
     assert status_of_connect(port, "wrong") is grpc.StatusCode.UNAUTHENTICATED
-    # Whoever knows it is told what else is wrong: an empty request names no session.
+    # Whoever knows it gets the next error: an empty request names no session.
     assert status_of_connect(port, living.engine.token) is not grpc.StatusCode.UNAUTHENTICATED
 
 

@@ -12,7 +12,7 @@ from tests.security.plants import HOLES
 
 @pytest.mark.security
 @pytest.mark.parametrize("hole", HOLES, ids=lambda hole: hole.plant.name)
-def test_each_hole_fits_the_source_and_is_looked_for_by_tests_that_are_there(hole: Planted) -> None:
+def test_each_hole_fits_the_source_and_names_tests_that_are_there(hole: Planted) -> None:
     require_fit(hole)
 
 

@@ -83,7 +83,7 @@ def test_each_record_is_a_row_or_in_quarantine(
     assert result.rejected == len(rejected)
     raw = {row["line"]: bytes(row["raw"]) for row in rejected}
     assert len(raw) == len(rejected), "two records of one line"
-    # What is kept of a rejected record is what was sent.
+    # A rejected record is kept as it was sent.
     wrong = [line for line, found in raw.items() if found != records[line - 1].removeprefix(b"\xef\xbb\xbf")]
     assert wrong == [], f"FRESHLINE_SEED={seed}, lines {wrong[:5]}"
     # The same files again are no new records.

@@ -122,7 +122,7 @@ def as_json() -> str:
 
 
 @pytest.mark.parametrize("what", SHOWN)
-def test_what_is_shown_is_printable(what: str) -> None:
+def test_shown_text_is_printable(what: str) -> None:
     assert_harmless(SHOWN[what]())
 
 
