@@ -1,4 +1,4 @@
-"""`make chaos SEED=n MINUTES=m`: attack a living project, and compare everything that it holds with what was sent.
+"""`make chaos SEED=n MINUTES=m`: attack a living project, and compare everything that it has with what was sent.
 
 The exit code is 0 only if nothing was wrong. After a failure the folder of the run has the schedule, the logs and the
 tables; `--schedule FILE` runs a schedule again, and `--without 3.1,4.0` leaves acts out. Each run begins with the cases
@@ -159,7 +159,7 @@ def play(world: World, report: Report, each: Round) -> None:
                     world.deliver(source, broken=True)
             strike(world, act, FAULTS[act.kind])
             report.faults[act.kind] += 1
-            # What was attacked before in this round is still on its way back.
+            # The parts that were attacked before in this round are still on their way back.
             only_beside = only_beside and is_beside(act.kind, act.arguments)
             if only_beside:
                 world.observer.promise.attacked(began, time.time())
@@ -174,7 +174,7 @@ def verify(world: World) -> None:
 
 
 class Report:
-    """What is said while a run goes on, and what it has reached in the end."""
+    """The lines that a run prints while it goes on, and its results in the end."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.seed = seed

@@ -40,7 +40,7 @@ class Clock:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What a process needs in its environment to follow this clock."""
+        """The environment variables that a process needs to follow this clock."""
         if self.library is None:
             return {}
         return {"LD_PRELOAD": str(self.library), "FRESHLINE_CHAOS_CLOCK": str(self.file)}

@@ -31,7 +31,7 @@ def documented_codes() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Answer:
-    """How a command ended, and the codes of the errors that it told."""
+    """How a command ended, and the codes of the errors that it reported."""
 
     arguments: tuple[str, ...]
     code: int
@@ -41,7 +41,7 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """What it printed for programs. Raises ValueError where that is no JSON."""
+        """The value that it printed for programs. Raises ValueError where that is no JSON."""
         return json.loads(self.out)
 
     def codes(self) -> list[str]:
@@ -60,7 +60,7 @@ class Answer:
 
 @dataclass
 class Commands:
-    """Runs commands on a project. What breaks a promise goes to `complain`; `killed` ones may end as they like."""
+    """Runs commands on a project. Broken promises go to `complain`; `killed` commands may end as they like."""
 
     root: Callable[[], Path]
     parts: Parts

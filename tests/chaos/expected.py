@@ -1,4 +1,4 @@
-"""What each table must hold: its query, in plain Python, over the rows of its inputs.
+"""The rows that each table must have: its query, in plain Python, over the rows of its inputs.
 
 This is the oracle. It shares no code with freshline, and reads no SQL: the queries of `project.py` are written a second
 time here, from their meaning.

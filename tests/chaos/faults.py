@@ -89,7 +89,7 @@ def _stop(*roles: str) -> Begin:
 
 
 def _second_engine(world: World, act: Act) -> None:
-    """Another engine takes the warehouse while the first one is held; what the first then writes must be fenced."""
+    """Another engine takes the warehouse while the first one is stopped; what the first then writes must be fenced."""
     warehouse = world.state / "warehouse"
     # Running, it would notice within seconds that the warehouse has another holder, and end.
     world.parts.signal(["engine", "jvm"], signal.SIGSTOP)
@@ -132,7 +132,7 @@ def _killed_in_restore(world: World, act: Act) -> None:
 
 
 def _ask_meanwhile(world: World) -> None:
-    """Somebody refreshes while the fault stands, and is told by a documented code. A held engine could not answer."""
+    """Refresh while the fault stands, for an answer with a documented code. An engine that waits could not answer."""
     if not (world.points / "armed").exists():
         world.deliver("event")
         world.commands.run("refresh", "--json")
@@ -170,7 +170,7 @@ def _store_gone(world: World, act: Act) -> None:
 
 
 def _store_garbage(world: World, act: Act) -> None:
-    # What a person does with a damaged store: end what has it open, move it away, start again.
+    # As a person does with a damaged store: end what has it open, move it away, start again.
     store = world.control_store()
     if not store.exists():
         return

@@ -1,4 +1,4 @@
-"""What a long run must not let grow: memory, threads, descriptors and files, looked at whenever everything is healed.
+"""The figures that must not grow in a long run: memory, threads, descriptors and files, whenever everything is healed.
 
 A figure rises when the slope of the line of least squares through what was seen after the warm-up is above its own
 standard error twice. Kills make new processes, so a figure belongs to the life of a process only where it says so.
@@ -83,13 +83,13 @@ def look(parts: Parts, state: Path) -> dict[str, float]:
 
 
 def heap_after_collection(pid: int) -> float | None:
-    """What the heap of a JVM has in use after a full collection; None without the `jcmd` of a JDK."""
+    """The bytes of a JVM's heap in use after a full collection; None without the `jcmd` of a JDK."""
     command = shutil.which("jcmd")
     if command is None:
         return None
     subprocess.run([command, str(pid), "GC.run"], capture_output=True, check=False)
     told = subprocess.run([command, str(pid), "GC.heap_info"], capture_output=True, text=True, check=False).stdout
-    # The serial collector tells of each generation, the other ones of the heap.
+    # The serial collector reports each generation, the other ones report the heap.
     used = re.findall(r"(?:new generation|tenured generation|heap)\s+total \d+K, used (\d+)K", told)
     return 1024.0 * sum(map(int, used)) if used else None
 
@@ -101,12 +101,12 @@ class Figures:
     file: Path
 
     def keep(self, seconds: float, values: Mapping[str, float]) -> None:
-        """Keep one look; `seconds` count the time of all runs together in which something ran."""
+        """Keep the figures of one moment; `seconds` count the time of all runs together in which something ran."""
         with self.file.open("a", encoding="utf-8") as kept:
             kept.write(json.dumps({"seconds": round(seconds, 1), **values}) + "\n")
 
     def read(self) -> list[dict[str, float]]:
-        """All looks so far."""
+        """The figures of all moments so far."""
         if not self.file.exists():
             return []
         return [json.loads(line) for line in self.file.read_text(encoding="utf-8").splitlines()]

@@ -1,4 +1,4 @@
-"""The reader beside: looks at every version of every table while it is attacked.
+"""The observer: it checks every version of every table while the project is attacked.
 
 Each version must be the table's query over its inputs at the positions in its own receipt. A log has no row that was
 not sent, and none more often. Each sequence number has one receipt. A window that was final stays as it is.
@@ -25,7 +25,7 @@ _MOST_KEPT = 40
 _FOUND = ("plain_id", "k", "first_id", "seen")
 _SCALED = ("event_id", "scaled")
 _WINDOW = ("window_start", "window_end", "k", "rows", "total")
-# A table may be written between a look at its log and the reading of its rows; and a fault takes files away meanwhile.
+# A table may be written after its log is read and before its rows are; and a fault takes files away meanwhile.
 _MOST_TRIES = 240
 
 
@@ -35,7 +35,7 @@ class _Lost(Exception):
 
 @dataclass
 class Seen:
-    """What is known of one table from the versions before."""
+    """The facts known of one table from the versions before."""
 
     next: int = 0
     sequences: dict[int, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ def differences(found: Counter[Row], wanted: Counter[Row]) -> str:
 
 @dataclass
 class Observer:
-    """Looks at the tables below a warehouse until it is closed; what is wrong goes to `complain`."""
+    """Checks the tables below a warehouse until it is closed; problems go to `complain`."""
 
     warehouse: Callable[[], Path]
     sent: Sent
@@ -69,16 +69,16 @@ class Observer:
     lost: Counter[str] = field(default_factory=Counter)
     _seen: dict[str, Seen] = field(default_factory=lambda: defaultdict(Seen))
     _kept: OrderedDict[tuple[str, int, tuple[str, ...]], list[Row]] = field(default_factory=OrderedDict)
-    # The rows of the dimension that lookups met, by its version: each later version of the table has them again.
+    # The rows of the dimension that lookups found, by its version: each later version of the table has them again.
     _met: dict[int, dict[str, str]] = field(default_factory=dict)
     _lost: dict[int, list[dict[str, str]]] = field(default_factory=lambda: defaultdict(list))
     _closed: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
-    # Held while the project's folder is moved, and by whoever looks at all tables at once.
+    # Held while the project's folder is moved, and by whoever reads all tables at once.
     lock: threading.RLock = field(default_factory=threading.RLock)
     trouble: str = ""
     promise: Promise = field(default_factory=Promise)
-    # Those that the table `scaled` was declared with so far; the last one holds when everything is healed.
+    # Those that the table `scaled` was declared with so far; the last one is in force when everything is healed.
     factors: list[int] = field(default_factory=lambda: [1])
 
     def start(self) -> None:
@@ -86,14 +86,14 @@ class Observer:
         self._thread.start()
 
     def close(self) -> None:
-        """Look at what there is once more, and end."""
+        """Check what there is once more, and end."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join()
         self.look(patient=False)
 
     def as_json(self) -> dict[str, Any]:
-        """What a run that goes on has to know of the versions that were compared before it."""
+        """The facts that a run that goes on needs of the versions that were compared before it."""
         with self.lock:
             return {
                 "seen": {
@@ -116,10 +116,10 @@ class Observer:
     def forget(self, name: str, version: int) -> None:
         """The newest commit is to be taken away: the version may come again with other rows, and so may its number."""
         with self.lock:
-            # Afterwards nobody can tell what tables that have read it must be.
+            # Afterwards nobody knows what rows the tables that have read it must have.
             self.look()
             if name == "earliest":
-                # Rows that met it stay as they are.
+                # Rows that were looked up in it stay as they are.
                 self._lost[version].append(self._dimension(version))
             seen = self._seen[name]
             seen.next = min(seen.next, version)
@@ -139,7 +139,7 @@ class Observer:
                 raise
 
     def look(self, *, patient: bool = True) -> None:
-        """Look at all versions that are new. One that cannot be read now is tried again, when `patient`."""
+        """Check all versions that are new. One that cannot be read now is tried again, when `patient`."""
         for name in self.tables:
             with self.lock:
                 self._look_at(name, patient)
@@ -156,7 +156,7 @@ class Observer:
                 self.lost[name] += 1
                 self.trouble = f"{name} version {version}: {lost}"
                 problems = []
-            except Exception as error:  # noqa: BLE001 - counted below, and told where it does not end
+            except Exception as error:  # noqa: BLE001 - counted below, and reported where it does not end
                 # The library raises many kinds. A file that a fault took away comes back; what stays unread is counted.
                 seen.tries += 1
                 self.trouble = f"{name} version {version}: {type(error).__name__}: {error}"
@@ -185,7 +185,7 @@ class Observer:
         problems = []
         sequence, epoch = int(receipt["seq"]), int(receipt["epoch"])
         if commit.moves_rows:
-            # A version whose rows could not be read is looked at again.
+            # A version whose rows could not be read is checked again.
             others = {number: at for number, at in seen.sequences.items() if at != commit.version}
             if sequence in others:
                 problems.append(f"seq {sequence} has a receipt in version {others[sequence]} too")
@@ -335,7 +335,7 @@ class Observer:
 
 
 def check_all(observer: Observer) -> list[str]:
-    """What is wrong with the newest versions, when everything that was sent must have arrived."""
+    """The problems of the newest versions, when everything that was sent must have arrived."""
     problems = []
     sent, warehouse = observer.sent, observer.warehouse()
     with observer.lock:
@@ -381,7 +381,7 @@ def _quarantined(table: Path) -> int:
 
 
 def wait_until(met: Callable[[], bool], seconds: float, every: float = 0.1) -> bool:
-    """Whether something came about within a time."""
+    """Whether a condition became true within so many seconds."""
     deadline = time.monotonic() + seconds
     while not met():
         if time.monotonic() > deadline:

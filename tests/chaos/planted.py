@@ -23,7 +23,7 @@ CASES = Path(__file__).parent / "cases"
 
 @dataclass(frozen=True)
 class Twin:
-    """A planted bug, and the faults among which it is looked for, or the case that shows it.
+    """A planted bug, and the faults among which the run must find it, or the case that shows it.
 
     `kafka` says whether the run needs a broker.
     """
@@ -262,7 +262,7 @@ def find(twin: Twin, minutes: float) -> tuple[bool, str, float]:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Plant each bug and look for it; the exit code is 0 only if all were found."""
+    """Plant each bug and search for it; the exit code is 0 only if all were found."""
     parser = argparse.ArgumentParser(prog="make chaos PLANTED=1", description=main.__doc__)
     parser.add_argument("names", nargs="*", help="some of the bugs; all without a name")
     parser.add_argument("--minutes", type=float, default=3.0, help="how long each is looked for")

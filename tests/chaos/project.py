@@ -46,7 +46,7 @@ _DECLARATIONS: Mapping[str, str] = {
     "monthly": "CREATE MATERIALIZED TABLE monthly PARTITIONED BY (day) WITH ('partition.unit' = 'month', "
     "'partition.start' = '2025-12-01') {fresh} AS SELECT CAST(ts AS DATE) AS day, k, count(*) AS rows, "
     "sum(n) AS total FROM plain GROUP BY CAST(ts AS DATE), k",
-    # Of a slow one partitions are replaced apart while its inputs have rows that it has not read.
+    # Single partitions of this slow table are replaced while its inputs have rows that it has not read.
     "archived": "CREATE MATERIALIZED TABLE archived PARTITIONED BY (day) WITH ('partition.unit' = 'month', "
     "'partition.start' = '2025-12-01') FRESHNESS = INTERVAL '30' MINUTE AS SELECT CAST(ts AS DATE) AS day, k, "
     "count(*) AS rows, sum(n) AS total FROM plain GROUP BY CAST(ts AS DATE), k",

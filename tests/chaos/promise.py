@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# What these attack is not on the way of the rows of `plain`.
+# The targets of these faults are not on the way of the rows of `plain`.
 BESIDE = frozenset(
     {
         "kill-worker",
@@ -42,7 +42,7 @@ def is_beside(kind: str, arguments: Mapping[str, object]) -> bool:
 
 @dataclass
 class Promise:
-    """What was sent and committed when, in seconds of the wall clock, and when only something else was attacked."""
+    """When rows were sent and committed, in seconds of the wall clock, and when only something else was attacked."""
 
     _sent: list[tuple[float, int]] = field(default_factory=list)
     _arrived: dict[str, list[tuple[float, int]]] = field(default_factory=lambda: {name: [] for name in MEASURED})

@@ -55,7 +55,8 @@ AT_POINTS = frozenset(
         "second-engine",
     }
 )
-# In the middle of a write nobody can ask any more whether the folder is there; an instant that only a hold makes long.
+# In the middle of a write nobody can check any more whether the folder is there. Only an act at a point makes that
+# instant long.
 NOT_WHILE_WRITING = frozenset({"folder-renamed"})
 # A second engine is of interest only beside the first one at work, and best in the middle of a write.
 ALWAYS_AT_POINTS = {
@@ -111,7 +112,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the schedule has to know of a kind of fault."""
+    """The facts of a kind of fault that the schedule needs."""
 
     name: str
     weight: int

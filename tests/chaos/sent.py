@@ -1,4 +1,4 @@
-"""What was sent, and how: the truth that the tables are compared with.
+"""The rows that were sent, and how: the truth that the tables are compared with.
 
 Every portion is written here before it is delivered, and delivered from here, so that a harness that is killed goes on
 with the same truth. Nothing of freshline is imported.
@@ -73,7 +73,7 @@ ODD_NAMES = (
 
 @dataclass(frozen=True)
 class Portion:
-    """What is delivered at once: a file, or records of a topic.
+    """A portion that is delivered at once: a file, or records of a topic.
 
     `rows` are the rows that it brings, `again` are rows that came before, `broken` records become no row.
     """
@@ -204,7 +204,7 @@ class Generator:
         if broken:
             wrong = tuple(chance.choice(_BROKEN[source]) for _ in range(chance.randrange(1, 4)))
             if source in KEYED and made and chance.random() < 0.5:
-                # What a sender corrects: the good record of this key comes behind it.
+                # A mistake that the sender corrects: the good record of this key comes behind it.
                 garbled = dict(zip(COLUMNS[source], map(_as_text, made[-1]), strict=True)) | {"n": "no number"}
                 wrong = (*wrong, json.dumps(garbled, ensure_ascii=False).encode())
         name = chance.choice(ODD_NAMES).format(n=number) if odd else f"part-{number:06d}"

@@ -71,7 +71,7 @@ def test_bags_differ_in_how_often_a_row_is_there():
     assert "1 are too many" in differences(bag("aab"), bag("ab"))
 
 
-def test_what_was_sent_is_read_again_as_it_was(tmp_path):
+def test_portions_that_were_sent_are_read_again_as_they_were(tmp_path):
     sent = Sent.read(tmp_path / "sent")
     generator = Generator(5, sent)
     for source in ("event", "plain", "paid", "event"):

@@ -1,4 +1,4 @@
-"""Slopes of figures: a leak is told from noise, and a run that goes on has the figures of before."""
+"""Slopes of figures: a leak is distinguished from noise, and a run that goes on has the figures of before."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from tests.chaos.figures import Figures, slope_of
 
 
-def test_a_figure_that_grows_is_told_from_one_that_only_varies():
+def test_a_figure_that_grows_differs_from_one_that_only_varies():
     chance = random.Random(4)
     seconds = [60.0 * number for number in range(60)]
     noise = [(at, 1e8 + chance.gauss(0, 1e6)) for at in seconds]
@@ -22,7 +22,7 @@ def test_a_figure_that_grows_is_told_from_one_that_only_varies():
     assert abs(rising.per_hour - 3e3 * 3600) < 4 * rising.error
 
 
-def test_a_few_looks_say_nothing():
+def test_a_few_figures_have_no_slope():
     assert slope_of([(1.0, 1.0), (2.0, 2.0)]) is None
     assert slope_of([(1.0, 1.0)] * 20) is None
 

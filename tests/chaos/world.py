@@ -43,7 +43,7 @@ _LAUNCH = """mutation { launchPipelineExecution(executionParams: { mode: "defaul
 
 @dataclass(frozen=True)
 class Options:
-    """What a run has: with a broker, with Postgres as control store; how fast files arrive."""
+    """The options of a run: with a broker, with Postgres as control store; how fast files arrive."""
 
     seed: int
     folder: Path
@@ -55,7 +55,7 @@ class Options:
 
 
 class World:
-    """One attacked project. `problems` are sentences on what was wrong; none means that everything held."""
+    """One attacked project. `problems` are sentences on what was wrong; none means that every promise was kept."""
 
     def __init__(self, options: Options, say: Callable[[str], None]) -> None:
         self.options = options
@@ -134,7 +134,7 @@ class World:
         self.heal()
 
     def close(self) -> None:
-        """End every part. What is on the disk stays in the folder of the run."""
+        """End every part. The files of the disk stay in the folder of the run."""
         self.lander.close()
         self.standing.close()
         self.parts.end()
@@ -145,7 +145,7 @@ class World:
             self.broker.kill()
 
     def keep(self) -> Path:
-        """Copy the project out of its disk, for whoever looks for the reason of a failure."""
+        """Copy the project out of its disk, for whoever searches for the reason of a failure."""
         kept = self.options.folder / "kept"
         shutil.rmtree(kept, ignore_errors=True)
         shutil.copytree(self.root, kept, ignore_dangling_symlinks=True)
@@ -189,7 +189,7 @@ class World:
     # -- work
 
     def redeclare(self, factor: int | None = None) -> bool:
-        """Declare the table `scaled` with another factor, or see that the last one holds; whether it does.
+        """Declare the table `scaled` with another factor, or with the last one again; whether that succeeded.
 
         A statement that is stopped half way may have written the file and not the table; given again it does the rest.
         """
@@ -303,7 +303,7 @@ class World:
     def _check(self) -> list[str]:
         try:
             return check_all(self.observer)
-        except Exception as error:  # noqa: BLE001 - delta-rs raises many kinds, and each is told
+        except Exception as error:  # noqa: BLE001 - delta-rs raises many kinds, and each is reported
             return [f"the tables cannot be read: {type(error).__name__}: {error}"]
 
     def standing_still(self, seconds: float) -> None:
