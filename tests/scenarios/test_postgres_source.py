@@ -327,7 +327,7 @@ def test_a_slot_of_somebody_else_is_left_alone(lab, shop):
 
 
 @pytest.mark.security
-def test_what_is_wrong_with_the_connection_is_said_without_its_secret(lab, shop, postgres, monkeypatch):
+def test_a_wrong_connection_is_reported_without_its_secret(lab, shop, postgres, monkeypatch):
     customers(shop)
     host = f"host={postgres.folder}"
     wrong = {

@@ -27,7 +27,7 @@ def code_of_page(page: str = "connectors.md") -> dict[str, str]:
 
 
 def write_package(folder: Path, name: str, entries: dict[str, dict[str, str]], *, version: str = "1.0") -> None:
-    """What pip leaves of a package that has these entry points."""
+    """Write the metadata that pip leaves of a package with these entry points."""
     info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
@@ -41,7 +41,7 @@ def write_package(folder: Path, name: str, entries: dict[str, dict[str, str]], *
 
 @contextmanager
 def on_the_path(folder: Path, modules: tuple[str, ...] = MODULES) -> Iterator[None]:
-    """The packages in a folder are installed, as far as this process can tell."""
+    """The packages in a folder are installed, as far as this process can see."""
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     registry.forget_outside()

@@ -1,4 +1,4 @@
-"""Files, Kafka, Postgres, a queue and a format that exist only here, held to the same claims."""
+"""Files, Kafka, Postgres, a queue and a format that exist only here, under the same claims."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Posts(System):
 
 
 class DatabaseTable(System):
-    """A table of a real Postgres. A record that is none is a row with a key that the declared type cannot hold."""
+    """A table of a real Postgres. A record that is none is a row with a key that does not fit the declared type."""
 
     connector = "postgres"
     broken = b"too large a key"
@@ -536,7 +536,7 @@ class TestFramedTopics(FormatConformance):
 
 
 class TestSpool(SecretConformance):
-    # What a log does when it is stopped is the same for all connectors, and tested with Kafka too.
+    # The behaviour of a log that is stopped is the same for all connectors, and tested with Kafka too.
     in_long_lane = frozenset(
         {
             "test_stopped_at_each_point_it_loses_and_repeats_nothing",
@@ -551,7 +551,7 @@ class TestSpool(SecretConformance):
         monkeypatch.setenv("SYSTEM_SECRET", SECRET)
         return SpoolFile(lab, tmp_path)
 
-    def test_a_look_is_read_in_several_commits(self, lab, system):
+    def test_one_check_is_read_in_several_commits(self, lab, system):
         system.declare(batch="2")
         system.send(*({"id": number, "a": "x"} for number in range(5)))
         outcome = lab.refresh("s")
@@ -836,7 +836,7 @@ MERGE = """
 
 
 class TestDelta:
-    """A table that is read in place is held to less: nothing of it is copied."""
+    """A table that is read in place has fewer claims: nothing of it is copied."""
 
     @pytest.mark.parametrize("feature", long_but(["deletion vectors"], FEATURES))
     @pytest.mark.parametrize("partitioned", long_but([False], [False, True]))

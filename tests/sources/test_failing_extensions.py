@@ -16,13 +16,13 @@ from tests.merges.test_stranger import ENTRIES as MERGES
 from tests.sources.stranger import ENTRIES, MODULES, code_of_page, on_the_path, write_package
 from tests.sources.test_conformance import PairsInFiles, SpoolFile
 
-# Each method of the page's classes begins with a look at a variable, which names the one that fails.
+# Each method of the page's classes begins with a check of a variable, which names the one that fails.
 FAIL = "__import__('os').environ.get('FAILS') == {name!r} and {{}}['nothing']"
 PACKAGE = "freshline-spool 1.0"
 
 
 def failing(code):
-    """The module with a look at the variable at the beginning of each method."""
+    """The module with a check of the variable at the beginning of each method."""
     lines = []
     for line in code.split("\n"):
         lines.append(line)
@@ -115,7 +115,7 @@ def test_a_receipt_that_the_package_cannot_read_fails_the_source_alone(spool, la
     assert [row["id"] for row in lab.rows("s")] == [1, 2]
 
 
-def test_what_fails_after_a_commit_does_not_hide_the_rows(spool, lab, monkeypatch):
+def test_a_failure_after_a_commit_does_not_hide_the_rows(spool, lab, monkeypatch):
     spool.declare(batch="2")
     spool.send({"id": 1, "a": "x"})
     for method in ("release", "finish"):
@@ -147,7 +147,7 @@ def test_what_fails_after_a_commit_does_not_hide_the_rows(spool, lab, monkeypatc
     assert [row["id"] for row in lab.rows("s")] == [1, 2, 2, 3, 4]
 
 
-def test_what_open_returns_has_to_be_a_reader_and_one_that_does_not_close_is_replaced(spool, lab, monkeypatch, caplog):
+def test_open_has_to_return_a_reader_and_one_that_does_not_close_is_replaced(spool, lab, monkeypatch, caplog):
     spool.declare()
     spool.send({"id": 1, "a": "x"})
     lab.refresh("s")

@@ -11,7 +11,7 @@ from tests.sources.plants import BUGS
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.name)
-def test_each_bug_fits_the_source_and_is_looked_for_by_tests_that_are_there(bug: Planted) -> None:
+def test_each_bug_fits_the_source_and_names_tests_that_are_there(bug: Planted) -> None:
     require_fit(bug)
 
 

@@ -1,4 +1,4 @@
-"""What parsing costs: each record is parsed once, however often its verdict is asked for."""
+"""The cost of parsing: each record is parsed once, however often its verdict is asked for."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def read(seed):
             row = rows.pop(chance.randrange(len(rows)))
             events.append(seen(place, "d", None, row, transaction=transaction))
         stored[len(events)] = rows[0] if rows else None
-    # What was read in earlier batches is read as it was stored.
+    # Events of earlier batches are read as they were stored.
     images = {each.place: each.image for each in events}
     kept = {each.place: each.row for each in find_survivors(events)}
     begun = [each._replace(op="k") if each.place in kept else each for each in events[:asked_from]]

@@ -77,7 +77,7 @@ def test_errors_of_a_server_that_is_away_are_tried_again(number, retry_helps):
 
 
 @pytest.mark.security
-def test_what_a_client_says_is_not_shown_and_a_certificate_is_not_tried_again():
+def test_the_message_of_a_client_is_not_shown_and_a_certificate_is_not_tried_again():
     assert "hunter2" not in str(source_error(pymysql.OperationalError(2003, "at hunter2"), where=WHERE))
     error = pymysql.OperationalError(2003, "at hunter2")
     error.original_exception = ssl.SSLCertVerificationError("certificate verify failed")

@@ -1,4 +1,4 @@
-"""What counts as a complete file, and what was read before."""
+"""The files that count as complete, and those that were read before."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_file_that_was_touched_or_moved_lately_is_not_complete(tmp_path):
     assert paths(list_landing(tmp_path, 60, now() + timedelta(minutes=2)).complete) == ["a"]
 
 
-def test_what_was_read_is_known_by_path_size_and_time(tmp_path):
+def test_a_file_that_was_read_is_known_by_path_size_and_time(tmp_path):
     known = {"a": FileMark("a", 1, 10), "b": FileMark("b", 1, 10), "gone": FileMark("gone", 1, 10)}
     listed = (FileMark("a", 1, 10), FileMark("b", 2, time.time_ns()), FileMark("c", 1, 5))
 
@@ -62,7 +62,7 @@ def test_what_was_read_is_known_by_path_size_and_time(tmp_path):
     assert not problem.retry_helps
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path):
+def test_a_folder_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(SourceError, match="nowhere does not exist"):
         list_landing(tmp_path / "nowhere", 0, now())
 
@@ -76,7 +76,7 @@ def test_a_time_that_is_yet_to_come_is_of_another_clock_and_hides_no_file(tmp_pa
     assert paths(list_landing(tmp_path, 60, now() + timedelta(minutes=2)).complete) == ["a"]
 
 
-def test_a_name_that_is_no_utf_8_is_told_apart_and_stops_no_other(tmp_path):
+def test_a_name_that_is_no_utf_8_is_passed_over_and_stops_no_other(tmp_path):
     (tmp_path / "a").write_text("x")
     (tmp_path / os.fsdecode(b"caf\xe9.json")).write_text("x")
 

@@ -88,7 +88,7 @@ def test_lines_are_the_same_wherever_blocks_and_pieces_end(tmp_path, monkeypatch
         assert found.records(reading.skip) == len(wanted)
 
 
-def test_what_is_packed_is_unpacked_and_what_is_damaged_says_why(tmp_path):
+def test_packed_files_are_unpacked_and_damaged_ones_say_why(tmp_path):
     text = b"".join(b"%d\n" % number for number in range(5000))
     packed = {
         ".gz": gzip.compress(text) + gzip.compress(b"member\n"),
@@ -108,7 +108,7 @@ def test_what_is_packed_is_unpacked_and_what_is_damaged_says_why(tmp_path):
             assert found.reason
         file.write_bytes(b"")
         assert read(file, JSON)[0].error == "EMPTY_FILE"
-        # What stands behind is no padding, but may be the rest of a damaged file.
+        # The bytes behind are no padding, but may be the rest of a damaged file.
         member = data.rindex(data[:3])
         file.write_bytes(data[:member] + b"?" + data[member + 1 :])
         assert read(file, JSON)[0].error == "UNREADABLE", ending

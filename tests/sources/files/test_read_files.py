@@ -70,7 +70,7 @@ def test_of_names_with_one_number_the_table_knows_which_was_read(tmp_path, monke
 
 @pytest.mark.seconds
 @pytest.mark.parametrize("seed", range(3))
-def test_random_looks_know_what_a_dictionary_knows(tmp_path, seed):
+def test_random_searches_know_what_a_dictionary_knows(tmp_path, seed):
     chance, table = random.Random(seed), tmp_path / "t"
     read, seq = ReadFiles(table), 0
     stored: dict[str, FileMark] = {}

@@ -1,4 +1,4 @@
-"""The reader of landing files without Spark: what a look finds while names move from receipts to the table of names.
+"""The reader of landing files without Spark: the files that it finds while names move from receipts to the table.
 
 A commit is a position that is kept, as the receipt keeps it.
 """
@@ -27,7 +27,7 @@ from tests.sources.files.test_read_files import note
 
 @dataclass
 class Host:
-    """The part of an engine that a look uses."""
+    """The part of an engine that a check uses."""
 
     root: Path
     clock: Any = field(default_factory=LabClock)

@@ -47,7 +47,7 @@ def rows(found):
 
 
 def one(kind, value, declared):
-    """What a value of a type is in a column, and the code of its record."""
+    """The value that a column has for a value of a type, and the code of its record."""
     schema = avro_record(v=kind)
     found = read({1: schema}, [framed(1, encoded(schema, {"v": value}))], v=declared)
     (row,) = rows(found)
@@ -121,7 +121,7 @@ def test_a_value_is_what_it_was(kind, value, declared, expected):
         (["null", "int", "string"], 5, pa.string()),
     ],
 )
-def test_a_value_that_the_column_cannot_hold_is_not_stored_as_another(kind, value, declared):
+def test_a_value_that_does_not_fit_the_column_is_not_stored_as_another(kind, value, declared):
     assert one(kind, value, declared) == (None, "VALUE_CHANGED(v)")
 
 
@@ -145,7 +145,7 @@ def test_records_of_several_schemas_stay_in_their_order():
     assert found.ids.to_pylist() == [2, 1, None, 2, 2, 1]
 
 
-def test_what_is_no_record_of_its_schema_is_none_to_the_last_byte():
+def test_a_value_that_is_no_record_of_its_schema_is_none_to_the_last_byte():
     schema = avro_record(id="int", a="string", f="double")
     whole = framed(1, encoded(schema, {"id": 1, "a": "hello", "f": 0.5}))
     damaged = [

@@ -135,7 +135,7 @@ def test_a_field_that_is_missing_is_null():
         b"[" * 100_000, b'{"op": "c", "after": ' + b'{"a":' * 50_000,
     ],
 )  # fmt: skip
-def test_what_is_no_envelope_is_rejected(value):
+def test_a_value_that_is_no_envelope_is_rejected(value):
     assert rejection(value) == "NOT_ENVELOPE"
 
 
@@ -146,7 +146,7 @@ def test_a_value_that_nests_too_deep_is_rejected():
 
 
 @pytest.mark.parametrize("value", [b"\xff\xfe", b'{"op": "c", "after": {"id": 1, "v": "\\ud800"}}'])
-def test_what_no_utf8_can_hold_is_rejected(value):
+def test_a_text_outside_utf8_is_rejected(value):
     assert rejection(value) == "NOT_UTF8"
 
 
@@ -337,7 +337,7 @@ def test_a_decimal_is_exact_or_rejected(value, kind, expected):
     assert column(kind, value) == expected
 
 
-def test_what_a_text_of_digits_is_may_be_declared():
+def test_the_meaning_of_a_text_of_digits_may_be_declared():
     assert column(DecimalType(10, 2), "1234", decimals="text") == Decimal("1234.00")
     assert column(DecimalType(10, 2), "1234", decimals="base64") == Decimal(
         int.from_bytes(base64.b64decode("1234"), "big", signed=True)
@@ -473,7 +473,7 @@ def test_a_value_that_was_not_sent_is_named(op, kind, value):
     assert (event.values, event.unsent) == ((1, None), ("v",))
 
 
-def test_a_text_that_looks_like_the_marker_was_sent_by_a_snapshot_or_within_another_text():
+def test_the_marker_is_a_text_that_was_sent_in_a_snapshot_or_within_another_text():
     assert read(envelope("r", {"id": 1, "v": MARKER})).values == (1, MARKER)
     assert read(envelope("u", {"id": 1, "v": f"{MARKER} "})).values == (1, f"{MARKER} ")
     assert read(envelope("u", {"id": 1, "v": MARKER}), unavailable="other").values == (1, MARKER)
@@ -563,7 +563,7 @@ def test_a_key_that_is_no_object_says_nothing(key):
     assert with_key(envelope("c", {"id": 5, "shard": "s", "v": "a"}), key).values == (5, "s", "a")
 
 
-def test_what_is_no_event_does_not_ask_for_its_key():
+def test_a_value_that_is_no_event_does_not_ask_for_its_key():
     with pytest.raises(Rejected, match="NOT_ENVELOPE"):
         with_key({"heartbeat": 1}, {"serverName": "x"})
     assert with_key(envelope("t"), {"other": 5}).op == "t"

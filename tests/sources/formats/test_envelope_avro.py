@@ -216,7 +216,7 @@ def small(**fields):
     }  # fmt: skip
 
 
-def test_what_is_no_envelope_and_no_avro_is_told_apart():
+def test_no_envelope_and_no_avro_have_codes_of_their_own():
     schema, other = small(id="int"), {"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]}
     tree = small(id="int", t=["null", "Envelope"])
     read = reader({1: schema, 2: other, 3: tree, 4: "string"}, ("id", IntegerType())).read

@@ -134,7 +134,7 @@ def _are_plain(folder: Path, lines: list[bytes]) -> list[bool]:
 
 def test_the_short_way_stores_what_the_long_way_stores_or_leaves_the_record_to_it(lab, spark, tmp_path):
     found = cases(nested=False)
-    # What UTF-8 does not have, and Spark's reader takes: half a character, and bytes that are too many for theirs.
+    # Bytes that are no UTF-8, and that Spark's reader takes: half a character, and characters of too many bytes.
     odd = [b'{"k":1,"text":"\xed\xa0\x80"}', b'{"k":1,"text":"\xc0\x80"}', b'{"k":1,"text":"\xc1\x81"}']
     folder = lab.files("ev", declared(nested=False))
     file = folder / "a.json"

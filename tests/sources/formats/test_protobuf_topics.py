@@ -42,7 +42,7 @@ def read(schemas: Any, records: Any, *, most_bytes: int = 1 << 20, **columns: An
 
 
 def one(kind: str, value: Any, declared: pa.DataType, *imports: str) -> Any:
-    """What a value of a field is in a column, and the code of its record."""
+    """The value that a column has for a value of a field, and the code of its record."""
     schema = schema_of(file_of(*imports, v=kind))
     message = message_of(schema)(v=value) if not callable(value) else message_of(schema)()
     if callable(value):
@@ -124,7 +124,7 @@ def test_known_messages_have_their_meaning(kind, value, declared, imported, expe
         (DECIMAL, {"value": b"\x01", "scale": -2**31}, pa.decimal128(10, 2), (DECIMALS,)),
     ],
 )  # fmt: skip
-def test_a_value_that_the_column_cannot_hold_is_not_stored_as_another(kind, value, declared, imported):
+def test_a_value_that_does_not_fit_the_column_is_not_stored_as_another(kind, value, declared, imported):
     assert one(kind, value, declared, *imported) == (None, "VALUE_CHANGED(v)")
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a schema registry, and what is made of its answers and of their absence."""
+"""Requests to a schema registry, and the results of its answers and of their absence."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_registry_in_trouble_is_asked_again(registry, status, body, said):
         (307, b"", "a redirect, which is not followed"),
     ],
 )
-def test_what_a_person_has_to_correct_is_not_asked_again(registry, status, body, said):
+def test_a_refusal_that_a_person_has_to_correct_is_not_asked_again(registry, status, body, said):
     registry.register(ORDER)
     registry.fail(status, body, Location="/schemas/ids/2")
     error = refusal(registry, RegistryRefusedError)

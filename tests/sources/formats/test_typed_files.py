@@ -258,7 +258,7 @@ def test_a_large_text_that_stands_in_a_dictionary_is_unfolded_row_by_row():
     ],
 )
 @pytest.mark.parametrize("container", [ParquetRows, OrcRows, AvroRecords])
-def test_what_is_no_file_of_the_format_has_its_code(container, data, code, reason):
+def test_data_that_is_no_file_of_the_format_has_its_code(container, data, code, reason):
     with pytest.raises(NoContainer, match=reason) as found:
         container(wanted(id=pa.int32())).inspect(io.BytesIO(data), len(data), lambda: None)
     assert found.value.code.startswith(code)

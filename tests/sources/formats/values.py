@@ -1,4 +1,4 @@
-"""Values as records bring them, and what a column of each type holds of them: the value, or the code of quarantine."""
+"""Values as records bring them, and what a column of each type has for them: the value, or the code of quarantine."""
 
 from __future__ import annotations
 

@@ -54,14 +54,14 @@ def test_line_ends_within_a_value_are_blanks(between):
         *('{"a": 1}'.encode("utf-16"), b"[" * 100_000, b'{"a":' * 100_000),
     ],
 )
-def test_what_is_no_json_is_refused_as_a_whole(body):
+def test_a_body_that_is_no_json_is_refused_as_a_whole(body):
     with pytest.raises(BodyError) as refused:
         lines_of_json(body)
 
     assert str(refused.value).endswith(".")
 
 
-def test_lines_sent_as_one_value_are_told_what_to_do():
+def test_lines_sent_as_one_value_are_an_error_that_says_what_to_do():
     with pytest.raises(BodyError, match=r"at character 8, there is more.*application/x-ndjson"):
         lines_of_json(b'{"a": 1}\n{"a": 2}\n')
 
@@ -89,7 +89,7 @@ def test_gzip_that_ends_early_is_refused(cut):
     "body",
     [b"{}", zlib.compress(b"x"), gzip.compress(b"x", mtime=0) + b"\0", gzip.compress(b"x", mtime=0)[:-8] + bytes(8)],
 )
-def test_what_is_no_gzip_is_refused(body):
+def test_a_body_that_is_no_gzip_is_refused(body):
     with pytest.raises(BodyError):
         unpack(body, 1 << 20)
 

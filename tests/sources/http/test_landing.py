@@ -132,7 +132,7 @@ def test_no_reader_sees_a_part_of_a_post(folder):
 
 
 def test_a_post_is_flushed_before_it_has_its_name_and_the_folder_after_that(folder, monkeypatch):
-    """What a power cut would leave is decided by the order of these calls."""
+    """The order of these calls decides what a power cut would leave."""
     calls: list[str] = []
     fsync, rename = os.fsync, Path.rename
 

@@ -85,7 +85,7 @@ LOSSES = [
 
 
 @pytest.mark.parametrize(("server", "found", "said", "of_snapshot"), LOSSES)
-def test_what_was_replaced_is_said_with_both_and_accepted_once(server, found, said, of_snapshot):
+def test_a_replaced_server_or_table_is_reported_with_both_and_accepted_once(server, found, said, of_snapshot):
     for declared in (SNAPSHOT, INCREMENTAL, BY_XMIN):
         at, now, table = position(declared), replace(SERVER, **server), replace(TABLE, **found)
         if declared is SNAPSHOT and not of_snapshot:

@@ -186,7 +186,7 @@ def test_xmin_is_of_postgres(log, database):
     assert "has no xmin" in str(log.error("DATABASE_REFUSED"))
 
 
-def test_what_is_wrong_with_the_connection_is_said_without_its_secret(log, database, monkeypatch):
+def test_a_wrong_connection_is_reported_without_its_secret(log, database, monkeypatch):
     database.sql("CREATE OR REPLACE USER asker@localhost IDENTIFIED BY 'pässword'")
     wrong = {
         "mysql://hunter2 is the secret": "DATABASE_REFUSED",

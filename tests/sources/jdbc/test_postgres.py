@@ -222,7 +222,7 @@ def test_by_xmin_rows_of_transactions_that_end_late_are_read(log, database):
         assert log.refresh() is None
     assert log.refresh() == [(2, "late"), (3, "part"), (4, "d")]
     assert log.step == "changed"
-    # What was open then is over: nothing is read any more.
+    # The transactions that were open then are over: nothing is read any more.
     assert log.refresh() is None
     database.sql("UPDATE t SET name = 'A' WHERE id = 1; DELETE FROM t WHERE id = 4")
     assert log.refresh() == [(1, "A")]
@@ -283,7 +283,7 @@ def test_a_column_that_is_gone_or_has_another_type_ends_the_reading(log, databas
     assert "there is no table t" in str(log.error("DATABASE_REFUSED"))
 
 
-def test_what_is_wrong_with_the_connection_is_said_without_its_secret(log, database, postgres, monkeypatch):
+def test_a_wrong_connection_is_reported_without_its_secret(log, database, postgres, monkeypatch):
     host = f"host={postgres.folder}"
     wrong = {
         "hunter2 is the secret": "DATABASE_REFUSED",

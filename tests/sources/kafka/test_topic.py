@@ -33,7 +33,7 @@ def find(inspection, position=POSITION, declared=DECLARED, first=None):
     return find_range(declared, inspection, position, first, where="s")
 
 
-def test_what_is_new_is_between_the_position_and_the_ends():
+def test_new_records_are_between_the_position_and_the_ends():
     assert find(LOOK) == TopicRange({0: 10, 1: 20}, {0: 15, 1: 20})
     assert find(LOOK).offsets == 5
 
@@ -43,7 +43,7 @@ def test_a_partition_that_is_new_is_read_from_its_beginning():
     assert find(inspection) == TopicRange({0: 10, 1: 20, 2: 0}, {0: 10, 1: 20, 2: 7})
 
 
-def test_a_source_without_a_position_begins_where_it_was_told_to_and_not_before_what_is_there():
+def test_a_source_without_a_position_begins_where_it_was_asked_to_and_not_before_what_is_there():
     inspection = replace(LOOK, earliest={0: 4, 1: 0})
 
     assert find(inspection, None, first={0: 2, 1: 18}) == TopicRange({0: 4, 1: 18}, {0: 15, 1: 20})
@@ -63,21 +63,21 @@ def test_a_source_without_a_position_begins_where_it_was_told_to_and_not_before_
         (replace(LOOK, ends={0: 15}, earliest={0: 0}), TopicReplacedError, "had partition 1, and now it has 1"),
     ],
 )
-def test_what_is_missing_is_told(inspection, error, said):
+def test_missing_records_and_replaced_topics_are_reported(inspection, error, said):
     with pytest.raises(error) as raised:
         find(inspection)
     assert said in str(raised.value)
     assert not raised.value.retry_helps
 
 
-def test_several_gaps_are_told_together_and_accepted_by_name():
+def test_several_gaps_are_reported_together_and_accepted_by_name():
     inspection = replace(LOOK, earliest={0: 12, 1: 25}, ends={0: 15, 1: 30})
     with pytest.raises(OffsetsLostError, match="'0:10-12, 1:20-25'"):
         find(inspection)
 
     accepted = replace(DECLARED, accepted_gaps=((0, 10, 12), (1, 20, 25)))
     assert find(inspection, declared=accepted).start == {0: 12, 1: 25}
-    # What expired after that is another loss.
+    # Records that expired after that are another loss.
     with pytest.raises(OffsetsLostError, match="'1:20-26'"):
         find(replace(inspection, earliest={0: 12, 1: 26}), declared=accepted)
     # Half of the gap may have been read since it was accepted.

@@ -54,7 +54,7 @@ def test_an_aggregate_without_records_has_none():
         sealed(b"\x0a\x01a\x12\x27" + str(2**128).encode() + b"\x1a\x06\x08\x00\x10\x00\x1a\x00"),
     ],
 )
-def test_what_is_no_aggregate_is_rejected_as_a_whole(data):
+def test_a_record_that_is_no_aggregate_is_rejected_as_a_whole(data):
     assert unpacked(data) == [("outer", data, None, "NOT_AGGREGATE")]
 
 

@@ -93,7 +93,7 @@ def test_one_that_stays_busy_is_an_error_that_is_tried_again(log, kinesis, quick
         (error("ResourceNotFoundException"), "there is no stream"),
     ],
 )
-def test_what_the_service_refuses_is_asked_once(log, kinesis, quick, answer, said):
+def test_a_request_that_the_service_refuses_is_sent_once(log, kinesis, quick, answer, said):
     kinesis.answers["DescribeStreamSummary"] = [answer]
     kinesis.asked.clear()
     with pytest.raises(StreamError, match=said) as raised:
@@ -193,14 +193,14 @@ def test_tls_is_verified(tmp_path, monkeypatch, quick):
 # -- where a source begins
 
 
-def test_latest_begins_at_the_first_look(log, kinesis):
+def test_latest_begins_at_the_first_check(log, kinesis):
     log.options["starting"] = "latest"
     kinesis.send(log.stream, numbered(0, 2))
     found = kinesis.streams[log.stream].shards[FIRST]
     for record in found.records.values():
         record.created_at -= 60
     assert log.refresh() == []
-    # What came between two engines is read, and what is split meanwhile, too.
+    # Records that came between two engines are read, also those of shards that were split meanwhile.
     children = kinesis.split(log.stream, FIRST)
     for child in children:
         kinesis.send(log.stream, [child.encode()], shard=child)

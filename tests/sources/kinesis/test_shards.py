@@ -60,7 +60,7 @@ def test_every_record_comes_once_in_the_order_of_its_shard(log, kinesis):
     assert len(log.commits) == 3
 
 
-def test_an_idle_look_asks_each_shard_once(log, kinesis):
+def test_an_idle_check_asks_each_shard_once(log, kinesis):
     log.refresh()
     assert not log.inspect().is_new
     kinesis.asked.clear()
@@ -79,7 +79,7 @@ def test_children_begin_in_a_later_commit_than_their_parent_ends(log, kinesis):
         kinesis.send(log.stream, [child.encode()], shard=child)
     log.refresh()
 
-    # One look reads all of it.
+    # One refresh reads all of it.
     assert [[row["_freshline_shard"] for row in commit] for commit in log.commits] == [
         [FIRST] * 3,
         [FIRST] * 2,
@@ -264,7 +264,7 @@ def test_a_shard_that_is_gone_unread_is_an_error_and_a_clause(log, kinesis):
     assert log.refresh() == []
 
 
-def test_a_shard_that_goes_between_two_looks_is_found_by_the_one_after(log, kinesis):
+def test_a_shard_that_goes_between_two_checks_is_found_by_the_one_after(log, kinesis):
     log.refresh()
     assert not log.inspect().is_new
     kinesis.split(log.stream, FIRST)
@@ -288,7 +288,7 @@ def test_a_generation_of_shards_that_nobody_saw_is_an_error(log, kinesis):
         log.refresh()
 
 
-def test_shards_that_were_gone_before_the_first_look_are_no_loss(log, kinesis):
+def test_shards_that_were_gone_before_the_first_check_are_no_loss(log, kinesis):
     kinesis.split(log.stream, FIRST)
     kinesis.forget(log.stream, FIRST)
     kinesis.send(log.stream, numbered(0, 4))

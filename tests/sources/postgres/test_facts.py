@@ -1,4 +1,4 @@
-"""Whether a source goes on from its position, as values: each loss, each mistake, and what it is told."""
+"""Whether a source goes on from its position, as values: each loss, each mistake, and its error."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_loss_is_an_error_that_names_both_and_is_accepted_once(loss):
         step(server, declared=replace(DECLARED, accepted_loss="shop@0/3E7"))
     # Nothing was lost: the clause does nothing.
     assert step(declared=accepted) is Step.CONTINUE
-    # Half done: it goes on, whatever the slot that was made looks like.
+    # Half done: it goes on, whatever the state of the slot that was made.
     assert step(declared=accepted, is_begun=True) is Step.BEGIN
 
 

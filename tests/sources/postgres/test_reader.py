@@ -268,7 +268,7 @@ def test_a_publication_is_made_or_its_statement_is_said(log, database):
     assert f"CREATE PUBLICATION {database.slot}" in str(log.error())
 
 
-def test_what_is_wrong_with_the_connection_is_said_without_its_secret(log, database, postgres, monkeypatch):
+def test_a_wrong_connection_is_reported_without_its_secret(log, database, postgres, monkeypatch):
     host = f"host={postgres.folder}"
     wrong = {
         "hunter2 is the secret": "DATABASE_REFUSED",

@@ -39,12 +39,12 @@ def test_each_message_is_read():
 
 
 @pytest.mark.parametrize("data", [b"O\0\0\0\0\0\0\0\0origin\0", b"Y\0\0\0\1public\0mood\0", b"M\0abc"])
-def test_what_says_nothing_about_rows_is_left_out(data):
+def test_a_message_that_says_nothing_about_rows_is_left_out(data):
     assert read_message(data) is None
 
 
 @pytest.mark.parametrize("data", [b"", b"S\0\0\0\1", b"X", messages.insert(5, "1").replace(b"t", b"q")])
-def test_what_is_no_message_is_an_error(data):
+def test_data_that_is_no_message_is_an_error(data):
     with pytest.raises(WireError):
         read_message(data)
 

@@ -89,14 +89,14 @@ def test_no_bytes_raise_an_error():
         read_properties(bytes(data[: chance.randint(0, len(data))]))
 
 
-def test_what_the_broker_adds_is_no_header_of_the_message():
+def test_a_field_that_the_broker_adds_is_no_header_of_the_message():
     data = with_headers((b"x-stream-offset", b"l" + struct.pack(">q", 5)), (b"x-delivery-count", b"I\x00\x00\x00\x03"))
     found = read_properties(data)
 
     assert (found.headers, found.offset, found.deliveries) == (None, 5, 3)
 
 
-def test_a_digest_tells_every_part_apart_and_no_order_of_headers():
+def test_digests_differ_by_every_part_and_not_by_the_order_of_headers():
     base = Properties(headers=[("a", b"1"), ("b", None)], message_id="m")
     one = digest_of(b"x", "e", "k", base)
     others = [

@@ -1,7 +1,7 @@
-"""Queues of a real RabbitMQ, read without Spark: what is read, acknowledged, held and given back.
+"""Queues of a real RabbitMQ, read without Spark: messages are read, acknowledged, kept and given back.
 
-A commit is a position that is kept, as the receipt keeps it. What was committed and is sent again is told from new
-messages in Spark, so it is tested with the stories.
+A commit is a position that is kept, as the receipt keeps it. Spark distinguishes committed messages that are sent
+again from new ones, so that is tested with the stories.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def test_large_messages_wait_in_files_and_end_a_commit(log, monkeypatch):
     assert not (log.host.warehouse.notes / "reading" / "s").exists()
 
 
-def test_a_batch_that_was_not_committed_is_held_and_not_sent_again(log):
+def test_a_batch_that_was_not_committed_is_kept_and_not_sent_again(log):
     send(log, b"a", b"b")
     reader, first, _ = received(log)
     send(log, b"c")
@@ -141,7 +141,7 @@ def test_killed_before_the_acknowledgement_it_is_sent_again_with_a_mark(log):
     assert portion.held.has_redelivered
 
 
-def test_what_was_read_after_the_queue_was_empty_was_never_sent_before(log):
+def test_messages_read_after_the_queue_was_empty_were_never_sent_before(log):
     send(log, b"a", b"b")
     assert received(log)[2].held.may_be_known
     log.refresh()
@@ -172,7 +172,7 @@ def test_a_log_that_was_put_back_is_an_error_until_that_is_accepted(log):
     assert log.refresh() == [b"d"]
 
 
-def test_what_another_log_goes_on_from_is_given_back(log):
+def test_a_batch_is_given_back_when_the_log_goes_on_from_elsewhere(log):
     send(log, b"a", b"b")
     received(log)
     log.position = QueuePosition(log.options["queue"], 7)
@@ -282,7 +282,7 @@ def test_any_name_can_be_read(log, rabbitmq, kind):
         rabbitmq.delete(name)
 
 
-def test_what_is_known_of_a_message_and_that_nothing_in_it_stops_a_source(log, rabbitmq):
+def test_the_properties_of_a_message_are_in_its_row_and_none_of_them_stops_a_source(log, rabbitmq):
     exchange = rabbitmq.new_name("exchange")
     rabbitmq.channel.exchange_declare(exchange, "topic")
     rabbitmq.channel.queue_bind(log.options["queue"], exchange, "#")
@@ -386,7 +386,7 @@ def test_a_connection_with_tls_is_verified_by_the_certificate_that_is_named(rabb
 
 
 @pytest.mark.long
-def test_a_broker_that_goes_while_a_batch_is_held_sends_it_again(log, rabbitmq):
+def test_a_broker_that_goes_while_a_batch_is_kept_sends_it_again(log, rabbitmq):
     send(log, b"a", b"b")
     received(log)
     rabbitmq.stop()
@@ -449,7 +449,7 @@ def test_a_disk_that_is_full_gives_everything_back(log, monkeypatch):
         patch.setattr("freshline.sources.rabbitmq.rows.MessageRows.add", full)
         with pytest.raises(StorageError, match="No space left"):
             reader.prepare(None, cut, None, Cancellation())
-    # What is acknowledged is noted before: where it cannot be, nothing is, and the messages come again.
+    # An acknowledgement is noted first: where that fails, nothing is acknowledged, and the messages come again.
     with monkeypatch.context() as patch:
         patch.setattr("freshline.sources.rabbitmq.queue.write_note", full)
         with pytest.raises(StorageError, match="cannot be noted"):

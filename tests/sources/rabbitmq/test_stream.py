@@ -86,7 +86,7 @@ def test_a_message_of_100_megabytes_is_read_however_long_it_takes(log):
 
 
 @pytest.mark.parametrize("starting", ["latest", "2999-01-01"])
-def test_what_came_before_is_left_out(log, starting):
+def test_messages_that_came_before_are_left_out(log, starting):
     log.options["starting"] = starting
     send(log, b"a", b"b")
     assert log.refresh() == []
@@ -151,7 +151,7 @@ def test_messages_that_expired_unread_are_an_error_until_that_is_accepted(log):
     log.refresh()
     send(log, *[b"%04d" % number * 2_500 for number in range(200)])
     gap, left = "", None
-    # The broker may go on forgetting between two looks: then the error names a greater gap.
+    # The broker may go on forgetting between two checks: then the error names a greater gap.
     while left is None:
         with pytest.raises(OffsetsLostError) as lost:
             log.refresh()
@@ -188,7 +188,7 @@ def test_a_stream_that_is_gone_and_a_queue_in_its_place_are_errors(log, rabbitmq
 
 @pytest.mark.parametrize("name", ["two words 'a' {b} %2F", "x" * 200])
 def test_any_name_can_be_read(log, rabbitmq, name):
-    """That the server can make: in 3.10 it hangs at most that are not ASCII."""
+    """Any name that the server can make: version 3.10 hangs at most names that are not ASCII."""
     log.options["stream"] = name
     rabbitmq.declare(name, "stream")
     send(log, b"a")
@@ -196,7 +196,7 @@ def test_any_name_can_be_read(log, rabbitmq, name):
     rabbitmq.delete(name)
 
 
-def test_what_is_known_of_a_message(log, rabbitmq):
+def test_the_properties_of_a_message_are_in_its_row(log, rabbitmq):
     moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     headers = {"text": "größe", "whole": -5, "x-stream-offset": 77}
     send(log, b"", message_id="m-1", app_id="shop", timestamp=int(moment.timestamp()), headers=headers)
