@@ -1,4 +1,4 @@
-"""Aggregates that follow from their stored values and the changed rows, without another look at the inputs."""
+"""Aggregates that follow from their stored values and the changed rows, without reading the inputs again."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_one_row_of_all_follows_from_its_changed_rows_and_comes_back_from_none(l
     assert refreshed(lines)[1] in ("keys", "noop")
 
 
-def test_what_is_computed_from_shown_aggregates_follows_with_them(lines):
+def test_values_computed_from_shown_aggregates_follow_with_them(lines):
     declare(
         lines,
         "SELECT sum(amount) / count(*) AS `mean's`, sum(amount) AS `s.um`, count(*) AS n, count(q) AS nq, "
@@ -96,7 +96,7 @@ def test_what_is_computed_from_shown_aggregates_follows_with_them(lines):
     assert [(row["n"], row["q"]) for row in lines.rows("t")] == [(1, -300)]
 
 
-def test_what_is_computed_from_an_aggregate_that_is_not_shown_is_full(lines):
+def test_a_value_computed_from_an_aggregate_that_is_not_shown_needs_a_full_refresh(lines):
     declare(lines, "SELECT sum(amount) / count(*) AS mean, count(*) AS n FROM line")
     lines.refresh("t")
     lines.sql("INSERT INTO line VALUES (6,'a',NULL,9.99,NULL)")
@@ -109,7 +109,7 @@ def test_what_is_computed_from_an_aggregate_that_is_not_shown_is_full(lines):
 
 
 @pytest.mark.long
-def test_what_is_computed_from_groups_follows_and_a_division_by_zero_is_that_of_the_query(lines):
+def test_values_computed_from_groups_follow_and_a_division_by_zero_is_that_of_the_query(lines):
     declare(
         lines,
         "SELECT k AS `the'k`, count(*) AS n, sum(q) AS s, sum(q) / count(*) AS mean, concat(k, ':', sum(q)) AS t, "
@@ -179,7 +179,7 @@ def test_the_same_value_may_have_two_names(lines):
 
 
 @pytest.mark.long
-def test_a_least_value_that_went_away_is_looked_for_among_the_rows_that_are_left(lines):
+def test_a_least_value_that_went_away_is_searched_among_the_rows_that_are_left(lines):
     declare(lines, "SELECT k, min(q) AS least, max(q) AS greatest FROM line GROUP BY k")
     lines.refresh("t")
     for statement in (
@@ -316,7 +316,7 @@ def test_random_changes_leave_every_group_as_its_query_has_it(lab, rounds):
 
 
 @pytest.mark.long
-def test_what_only_an_unread_expression_of_with_sees_changes_nothing(lines):
+def test_a_source_of_an_unread_expression_of_with_changes_nothing(lines):
     """`b` reads another source and nothing reads `b`: its changes came as a refresh that broke."""
     lines.source("other", "id INT", primary_key=["id"])
     declare(lines, "WITH b AS (SELECT o.id FROM other o) SELECT k, sum(q) AS q FROM line GROUP BY k")
@@ -330,7 +330,7 @@ def test_what_only_an_unread_expression_of_with_sees_changes_nothing(lines):
 
 
 def test_a_key_may_have_any_name(lab):
-    """What is counted in between had names such as `n`, and a key of that name made each refresh a full one."""
+    """Counts in between had names such as `n`, and a key of that name made each refresh a full one."""
     names = ("n", "gone", "o", "g", "a0", "n0", "d0", "came_min0", "k0", "net", "x`y", "x.y")
     columns = ", ".join(f"`{name.replace('`', '``')}` INT" for name in names)
     listed = columns.replace(" INT", "")

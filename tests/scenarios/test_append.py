@@ -86,7 +86,7 @@ def test_updates_and_deletes_of_an_input_are_no_appends(lab):
     assert lab.rows("t") == []
 
 
-def test_what_is_made_of_an_aggregate_over_all_rows_is_computed_again(lab):
+def test_a_value_made_of_an_aggregate_over_all_rows_is_computed_again(lab):
     lab.source("s", "id INT")
     lab.sql("INSERT INTO s VALUES (1)")
     lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT count(*) + 0 AS n FROM s")

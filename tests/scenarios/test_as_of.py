@@ -1,4 +1,4 @@
-"""A row meets the version that held at its own time, whichever of them came first, and however late either is."""
+"""A row has the version that was valid at its own time, whichever came first, and however late either is."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def drawn(chance: random.Random, number: int) -> list[str]:
 
 
 @pytest.mark.parametrize("rounds", few_or_many(2, 60))
-def test_a_row_meets_the_version_of_its_time(lab, rounds):
+def test_a_row_has_the_version_of_its_time(lab, rounds):
     declare_inputs(lab, {"as-of.tie-breaker": "loaded"})
     lab.declare(f"CREATE MATERIALIZED TABLE euros {HEAD} o.id, o.amount, r.rate FROM o LEFT JOIN {MET}")
     lab.declare(f"CREATE MATERIALIZED TABLE met {HEAD} o.*, r.* EXCEPT (currency) FROM o JOIN {MET}")
@@ -169,7 +169,7 @@ def test_two_versions_of_one_time_fail_the_table_and_leave_it_as_it_was(lab, fir
 
 
 @pytest.mark.long
-def test_versions_without_a_key_meet_nothing_and_are_no_duplicates(lab):
+def test_versions_without_a_key_match_nothing_and_are_no_duplicates(lab):
     declare_inputs(lab)
     lab.sql(f"INSERT INTO o VALUES (1, 'EUR', 1, {sql_time(NOON)}), (2, NULL, 1, {sql_time(NOON)})")
     lab.declare(
@@ -198,7 +198,7 @@ def test_times_of_versions_may_be_without_a_zone(lab):
     assert [(row["id"], row["rate"]) for row in lab.rows("euros")] == [(1, 0.0), (2, 1.0)]
 
 
-def test_what_a_version_table_says_is_part_of_the_query(lab):
+def test_the_options_of_a_version_table_are_part_of_the_query(lab):
     declare_inputs(lab)
     lab.declare(f"CREATE MATERIALIZED TABLE euros {HEAD} o.id, r.rate FROM o LEFT JOIN {MET}")
     fill(lab)
@@ -233,13 +233,13 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def inputs(shared_lab):
-    """What the refused joins read."""
+    """The inputs of the refused joins."""
     declare_inputs(shared_lab)
     return shared_lab
 
 
 @pytest.mark.parametrize("join", REFUSED)
-def test_what_is_no_as_of_join_is_told_before_any_work(inputs, join):
+def test_a_wrong_as_of_join_is_reported_before_any_work(inputs, join):
     rule, said = REFUSED[join]
 
     with pytest.raises(DeclarationErrors) as caught:
@@ -259,7 +259,7 @@ def test_what_is_no_as_of_join_is_told_before_any_work(inputs, join):
         ({"as-of.delete-when": "rate >"}, "as-of.delete-when"),
     ],
 )
-def test_options_of_versions_are_told_where_they_stand(lab, options, said):
+def test_wrong_options_of_versions_are_reported_by_name(lab, options, said):
     with pytest.raises(DeclarationErrors, match="as-of") as caught:
         declare_inputs(lab, options)
 

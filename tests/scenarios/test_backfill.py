@@ -102,7 +102,7 @@ def test_a_backfill_goes_on_where_it_was_killed_and_late_rows_make_their_day_sta
     state, events = backfill(days, "c", cascade=True)
     assert [key for key, action in actions(events).items() if action == "replace"] == [DAYS[1], DAYS[5]]
     assert state == "SUCCEEDED"
-    # What reads it has the days that were asked for: an attempt that was stopped may have left some of them undone.
+    # The table below has the days that were asked for: an attempt that was stopped may have left some of them undone.
     assert [str(row["ds"]) for row in days.rows("below")] == DAYS
     days.refresh("below")
     days.sql("DELETE FROM raw WHERE ds = DATE'2026-01-03'")
@@ -134,7 +134,7 @@ def test_a_day_whose_files_are_gone_fails_with_its_reason_and_the_others_are_don
 
 
 @pytest.mark.long
-def test_partitions_of_another_declaration_are_told_as_stale(days):
+def test_partitions_of_another_declaration_are_reported_as_stale(days):
     backfill(days)
     days.declare(
         f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (ds)) {DAILY} FRESHNESS = INTERVAL '6' HOUR AS "
@@ -171,7 +171,7 @@ def test_a_definition_that_changes_in_the_middle_leaves_what_was_done_stale_and_
     assert one(events, "backfill")["stale"] == DAYS[:3]
     states = {each["partition"]: each["state"] for each in one(seen, "plan")["chunks"]}
     assert states == {**dict.fromkeys(DAYS[:3], "stale"), **dict.fromkeys(DAYS[3:], "done")}
-    # What is stale still is what its own declaration says; the rest follows the new one.
+    # Partitions that are still stale have the rows of their own declaration; the rest follows the new one.
     rows = {str(row["ds"]): row["n"] for row in days.rows("t")}
     squares = {key: sum(n * n for n in range(4 * day, 4 * day + 4)) for day, key in enumerate(DAYS)}
     assert rows == {key: squares[key] + (0 if key in DAYS[:3] else 1) for key in DAYS}

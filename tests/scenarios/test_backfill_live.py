@@ -129,7 +129,7 @@ class Shop:
         return None if lag is None else float(lag)
 
     def checks(self, count: int) -> list[float]:
-        """The lag of the table beside, at so many moments about a third of a second apart."""
+        """The lag of the table beside, at so many moments with about a third of a second between them."""
         found: list[float] = []
         ended = threading.Event()
         watcher = threading.Thread(target=self.lags_while, args=(ended, found))

@@ -96,7 +96,7 @@ def test_each_event_is_a_row_with_its_facts(lab, kafka):
     assert [(row["changed"] - start).microseconds for row in rows] == [5_000, 10_000, 20_000, 30_000]
 
 
-def test_what_is_no_event_is_in_quarantine_and_stops_nothing(lab, kafka):
+def test_a_value_that_is_no_event_is_in_quarantine_and_stops_nothing(lab, kafka):
     topic = feed(lab, kafka, f"{COLUMNS}, o BIGINT METADATA FROM 'offset'", max_record_bytes="300")
     bad = [b"not JSON", b"\xff\xfe", {"id": 1}, event("c", 1, {"id": None}).value, event("c", 2, {"id": 2**40}).value]
     bad.append(event("c", 3, {"id": 3, "name": "x" * 300}).value)
@@ -165,7 +165,7 @@ def test_an_event_that_is_delivered_again_is_dropped(lab, kafka):
     outcome = lab.refresh("feed")
     assert (outcome.error, outcome.rows_in, outcome.rows_out, outcome.rejected) == (None, 5, 4, 0)
 
-    # What Debezium says of itself is another thing than what the database says.
+    # Facts of Debezium itself, as `ts_ms`, make no other event of one of the database.
     again = [Record({**each.value, "ts_ms": 5}, each.key) for each in first]
     without_position = event("u", 40, {"id": 2, "name": "c"}, connector=None)
     kafka.send(topic, [*again, update(20, id=2, name="other key"), without_position, without_position])
@@ -228,7 +228,7 @@ def test_rows_of_sharded_tables_are_named_by_the_key_of_the_message(lab, kafka):
     assert by_id(lab) == [
         {"id": 1, "shard": "s2", "name": "b"}, {"id": 2, "shard": "s2", "name": "c"},
     ]  # fmt: skip
-    # What is too large is of the row that the key names as well.
+    # A record that is too large is of the row that the key names as well.
     assert sorted(row["error"] for row in lab.quarantine("feed")) == ["TOO_LARGE", "VALUE_UNKNOWN"]
 
 
@@ -557,7 +557,7 @@ def test_changes_of_a_key_in_two_partitions_are_in_the_order_of_the_database(lab
     kafka.send(topic, [at(0, delete(55, 3)), at(1, event("t", 58)), at(0, insert(57, id=5)), at(0, update(59, id=1))])
     assert lab.refresh("customer").error is None
     assert [row["id"] for row in by_id(lab)] == [1, 4]
-    # What is earlier than a TRUNCATE that was read before.
+    # An event that is earlier than a TRUNCATE that was read before.
     kafka.send(topic, [at(0, update(57, id=6))])
     outcome = lab.refresh("customer")
     assert (outcome.error, [row["id"] for row in by_id(lab)]) == (None, [1, 4])

@@ -1,7 +1,7 @@
 """CONSTRAINT .. EXPECT over the rows that refreshes compute: counted, left out, kept in quarantine, or refused.
 
-Each story refreshes by one strategy. What the table has is compared with its query less what the constraints leave
-out, and every row that is rejected is in quarantine once, wherever a refresh is stopped.
+Each story refreshes by one strategy. The table is compared with its query less the rows that the constraints
+leave out, and every row that is rejected is in quarantine once, wherever a refresh is stopped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_an_append_counts_leaves_out_and_keeps(lab):
     lab.sql("INSERT INTO s VALUES (1, 5, 'a'), (2, -1, 'a'), (3, 500, NULL), (4, NULL, 'a')")
     first = lab.refresh("t")
 
-    # NULL does not meet a condition: 4 violates both, and is kept.
+    # NULL does not satisfy a condition: 4 violates both, and is kept.
     assert [row["id"] for row in lab.rows("t")] == [1]
     assert counts(first) == {"known": 1, "positive": 2, "small": 2}
     assert first.violations["known"].samples == ('{"id":3,"amount":500,"kind":null}',)

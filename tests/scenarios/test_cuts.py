@@ -1,4 +1,4 @@
-"""Tables that are met again below follow their sources together, and never stand still.
+"""Tables that are joined again below follow their sources together, and never stand still.
 
 After all tables were refreshed every table equals its query over the newest rows of its sources, whatever did not
 change on the way.
@@ -53,20 +53,20 @@ def two_of_one(lab):
     return lab
 
 
-def test_an_input_that_did_not_change_does_not_hold_up_what_reads_two_tables_of_one_source(two_of_one):
+def test_an_input_that_did_not_change_does_not_delay_what_reads_two_tables_of_one_source(two_of_one):
     lab = two_of_one
 
     outcome = lab.refresh("ab")
 
     assert (outcome.error, numbers(lab, "ab")) == (None, [(1, 100), (2, 555)])
     assert lab.receipt("ab").cut == lab.receipt("a").cut == lab.receipt("b").cut
-    # The look at the source is written once.
+    # The check of the source is written once.
     seq = lab.receipt("a").seq
     lab.refresh("ab")
     assert lab.receipt("a").seq == seq
 
 
-def test_what_an_input_found_unchanged_outlives_the_control_store(two_of_one):
+def test_a_check_that_found_an_input_unchanged_outlives_the_control_store(two_of_one):
     lab = two_of_one
     lab.refresh("a")
     lab.refresh("b")
@@ -154,7 +154,7 @@ def test_a_source_that_is_read_directly_is_read_where_two_tables_of_unequal_age_
     assert [(a, b) for _, a, b in numbers(lab, "d")] == [(1, 1)] * 3
 
 
-def test_an_input_that_does_not_drive_holds_up_nobody(lab):
+def test_an_input_that_does_not_drive_delays_nobody(lab):
     lab.source("s", "id INT, v INT", primary_key=["id"])
     lab.sql("INSERT INTO s VALUES (1, 10)")
     declare(lab, "a", "SELECT id, v FROM s")
@@ -211,7 +211,7 @@ def test_a_log_whose_source_had_nothing_yet_is_an_empty_input(spark_lab):
     spark_lab.refresh("a")
 
     assert numbers(spark_lab, "a") == []
-    # Its look is lost with the control store, and the table goes on from what it read.
+    # Its check is lost with the control store, and the table goes on from what it read.
     spark_lab.restart(lose_control_store=True)
     assert spark_lab.refresh("a", upstreams=False).error is None
 
@@ -220,7 +220,7 @@ def lags(lab):
     return {str(status.table): status.lag_seconds for status in lab.status()}
 
 
-def test_a_row_after_a_quiet_time_makes_no_table_older_than_the_look_before_it(spark_lab):
+def test_a_row_after_a_quiet_time_makes_no_table_older_than_the_check_before_it(spark_lab):
     spark_lab.files("ev", "id INT")
     declare(spark_lab, "a", "SELECT id FROM ev", key=())
     declare(spark_lab, "z1", "SELECT id FROM a", key=(), freshness="FRESHNESS = INTERVAL '10' MINUTE")
@@ -253,7 +253,7 @@ def test_a_suspended_table_is_as_old_as_the_first_row_that_it_lacks(lab):
             lab.sql(f"INSERT INTO s VALUES ({number})")
         lab.refresh("a")
 
-    # It had everything until the fifth look, and five rows came since.
+    # It had everything until the fifth check, and five rows came since.
     assert lags(lab) == {"s": 0, "a": 0, "z": 1500}
 
 

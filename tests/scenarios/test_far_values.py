@@ -79,7 +79,7 @@ def test_a_partition_of_a_far_day_is_written(lab):
         assert lab.diff("t") == []
 
 
-def test_a_key_of_a_far_day_that_is_there_twice_is_told(lab):
+def test_a_key_of_a_far_day_that_is_there_twice_is_reported(lab):
     lab.source("s", "d DATE, n INT")
     lab.sql("INSERT INTO s VALUES (DATE'+10000-01-01', 1), (DATE'+10000-01-01', 2)")
     lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (d)) {HOURLY} AS SELECT d, n FROM s")
@@ -126,7 +126,7 @@ def test_a_zero_that_became_negative_is_a_change_for_every_reader(lab):
     assert sorted(found.rows) == ['{"x":"-0.0","c":"insert"}', '{"x":"0.0","c":"delete"}']
 
 
-def test_what_is_left_of_changes_with_maps_is_an_error_that_says_so(lab):
+def test_net_changes_with_maps_are_an_error_that_says_so(lab):
     lab.source("s", "id INT, x MAP<STRING, INT>")
     lab.sql("INSERT INTO s VALUES (1, map('a', 1))")
     lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (id)) {HOURLY} AS SELECT id, x FROM s")

@@ -135,7 +135,7 @@ def test_a_twin_of_the_same_epoch_is_noticed_and_planned_again(tables):
 
     outcome = refresh(runtime_of(tables, tables.runtime.epoch, overtaken), "copied")
 
-    # What was asked for is there, whoever wrote it.
+    # The rows that were asked for are there, whoever wrote them.
     assert (outcome.state, outcome.strategy) == ("SUCCEEDED", "noop")
     assert len(tables.rows("copied")) == 2
     assert tables.diff("copied") == []

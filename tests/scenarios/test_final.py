@@ -299,7 +299,7 @@ def play(
         rows, too_late = definition(batches[:number], lateness * MINUTE)
         assert shown(lab, "each_time") == rows
         assert late(lab, "each_time") == too_late
-        # What was written stays.
+        # Rows that were written stay.
         assert seen <= shown(lab, "each_time")
         seen = shown(lab, "each_time")
         if chance.random() < 0.3:
@@ -694,7 +694,7 @@ def test_rows_without_windows_are_written_once(lab) -> None:
 
 @pytest.fixture(scope="module")
 def inputs(shared_lab):
-    """What the refused tables read."""
+    """The inputs of the refused tables."""
     shared_lab.files("ev", EVENTS)
     shared_lab.files("none", "v INT, ts TIMESTAMP")
     shared_lab.files("two", "v INT, ts TIMESTAMP, other TIMESTAMP, WATERMARK FOR ts AS ts")
@@ -728,7 +728,7 @@ OVER = "DESCRIPTOR(ts), INTERVAL '1' HOUR)"
         ("WATERMARK_MISSING", f"SELECT v FROM TUMBLE((SELECT v, other AS ts FROM two), {OVER}", "of ts"),
     ],
 )
-def test_what_cannot_be_final_is_refused_before_any_work(inputs, code: str, query: str, said: str) -> None:
+def test_a_query_that_cannot_be_final_is_refused_before_any_work(inputs, code: str, query: str, said: str) -> None:
     with pytest.raises(DeclarationErrors) as refused:
         inputs.declare(f"CREATE MATERIALIZED TABLE t\nEMIT FINAL AS\n{query}")
     [error] = refused.value.errors

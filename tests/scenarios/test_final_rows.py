@@ -122,7 +122,7 @@ def play(lab, query: str, oracle: Oracle, lateness: int, batches: Batches) -> tu
         rows, late = oracle(batches[:number], lateness * MINUTE)
         assert shown(lab, "each_time") == rows, number
         assert late_rows(lab, "each_time") == late
-        # What was written stays.
+        # Rows that were written stay.
         assert seen <= rows
         seen = rows
         if number == len(batches) // 2:
@@ -246,7 +246,7 @@ def test_a_refresh_reads_the_files_of_its_frames_only(lab) -> None:
 
 @pytest.fixture(scope="module")
 def inputs(shared_lab):
-    """What the refused tables read."""
+    """The inputs of the refused tables."""
     shared_lab.files("ev", EVENTS.replace("ts TIMESTAMP", "ts TIMESTAMP, at TIMESTAMP"), primary_key=["id"])
     shared_lab.files("other", EVENTS, primary_key=["id"])
     shared_lab.files("two", "id BIGINT, ts TIMESTAMP, other TIMESTAMP, WATERMARK FOR ts AS ts")
@@ -604,13 +604,13 @@ def play_versions(lab, kind: str, lateness: int, seed: int, count: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["", "LEFT"])
-def test_rows_meet_their_version_once(lab, kind: str) -> None:
+def test_rows_match_their_version_once(lab, kind: str) -> None:
     play_versions(lab, kind, 2 if kind else 0, seed=60, count=4)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(400, 410))
-def test_other_rows_meet_their_version_once_too(lab, seed: int) -> None:
+def test_other_rows_match_their_version_once_too(lab, seed: int) -> None:
     play_versions(lab, ("LEFT", "")[seed % 2], (0, 1, 5)[seed % 3], seed, 6)
 
 
@@ -752,7 +752,7 @@ def test_a_match_is_written_when_no_row_to_come_can_change_it(lab) -> None:
     lab.land("ev", "1.json", [event(1, "a", 1, 1), event(2, "a", 2, 2), event(3, "a", 3, 5)])
     for name in ("t", "w"):
         assert lab.refresh(name).error is None
-    # The watermark is at minute 4. What comes behind it may go on rising.
+    # The watermark is at minute 4. Rows that come behind it may continue the rise.
     assert shown(lab, "t") == shown(lab, "w") == Counter()
     lab.land("ev", "2.json", [event(4, "b", 1, 7.5), event(5, "a", 9, 4), event(6, "a", 4, 4.5)])
     for name in ("t", "w"):

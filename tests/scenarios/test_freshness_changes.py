@@ -1,4 +1,4 @@
-"""Freshness is changed across all modes while files arrive: nothing is lost or repeated, and each change is told."""
+"""Freshness changes across all modes while files arrive: nothing is lost or repeated, and each change is reported."""
 
 from __future__ import annotations
 

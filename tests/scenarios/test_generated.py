@@ -46,7 +46,7 @@ TABLES = {
     "LEFT JOIN c FOR SYSTEM_TIME AS OF PROCTIME() ON c.k = o.k",
 }
 
-# What is expected of the rows of each; a row for which it is not true is left out.
+# The condition that is expected of the rows of each; a row for which it is not true is left out.
 EXPECTED = {
     "first": "v > 0",
     "arrived": "v <> 1",
@@ -59,7 +59,7 @@ EXPECTED = {
 }
 
 
-# What the cases of event time are about, in turn by their seeds.
+# The shapes of the cases of event time, in turn by their seeds.
 EVENT_TIME = (
     {"deep": 1, "patterns": True, "judged": 0.0},
     {"deep": 1, "intervals": True, "parted": 0.4},
@@ -204,7 +204,7 @@ def test_tables_equal_their_queries_without_what_constraints_leave_out(lab, seed
         rejected = [(row["error"], row["raw"]) for row in lab.quarantine(name)]
         assert all(error == "CONSTRAINT(c)" for error, _ in rejected)
         if name in ("days", "ranked"):
-            # What is computed again and rejected again is kept once.
+            # A row that is computed again and rejected again is kept once.
             assert len(rejected) == len(set(rejected)), name
     assert any(lab.quarantine(name) for name in EXPECTED)
 
@@ -216,7 +216,7 @@ def first_seed(kind):
 
 
 def refresh_random_queries(spark, wanted, first, *, tables, rounds, shapes=({},), most=60, **named):
-    """Refresh tables of random queries that many times; a wrong one is made smaller and told.
+    """Refresh tables of random queries that many times; a wrong one is made smaller and reported.
 
     Cases are of each of `shapes` in turn. Over sums of DOUBLE only those count that had something to do.
     """

@@ -27,7 +27,7 @@ from tests.stand_in import no_spark
 
 WANTED = int(os.environ.get("FRESHLINE_GENERATED_GRAPHS", "2000"))
 KILLED, WITH_LOGS, BY_SPARK = (max(1, WANTED * percent // 100) for percent in (15, 10, 2))
-# What a smaller case may be looked for with.
+# The most runs that the search for a smaller case may take.
 MOST = 200
 
 
@@ -53,7 +53,7 @@ def graphs_converge(
             smaller = told(case, failure, lambda other: judged(other, Counts()), most=MOST)
             pytest.fail(f"FRESHLINE_SEED={seed}: {smaller}")
     print(counts)
-    # A run in which nothing meets, or nothing changes, would find nothing.
+    # A run in which nothing is joined, or nothing changes, would find nothing.
     assert counts.laws > 5 * count, counts
     assert counts.claims > 10 * count, counts
     # Two graphs may have one such refresh between them.

@@ -251,7 +251,7 @@ REFUSED = {
 CALL = "CONNECTED_COMPONENTS(TABLE edge, DESCRIPTOR(src, dst))"
 
 
-def test_mistakes_are_told_at_the_line_of_the_call(lab):
+def test_mistakes_are_reported_at_the_line_of_the_call(lab):
     lab.source("edge", "src STRING, dst STRING, weight INT, share DOUBLE")
     for said, query in REFUSED.items():
         with_ = f"WITH g AS (SELECT node FROM {CALL})\n" if "WITH" in said else ""

@@ -81,7 +81,7 @@ def test_no_stale_row_stays_where_a_sum_of_doubles_is_computed_again_in_another_
         assert lab.diff(name) == [], name
 
 
-def test_a_table_that_only_a_sum_of_doubles_tells_the_rows_of_is_computed_anew(lab):
+def test_a_table_whose_rows_only_a_sum_of_doubles_distinguishes_is_computed_anew(lab):
     fill(lab)
     lab.declare(
         f"CREATE MATERIALIZED TABLE t {HOURLY} "

@@ -60,7 +60,7 @@ def test_one_event_of_the_year_2999_does_not_make_later_rows_late(lab, kind):
     assert land("1.json", hours[0], "2999-01-01 00:00:00") == (0, 1)
     assert land("2.json", hours[0], hours[0] - timedelta(minutes=6)) == (1, 0)
     assert land("3.json", hours[3], hours[1]) == (0, 1)
-    # What is known of it is in the log, not in the engine.
+    # The facts of it are in the log, not in the engine.
     lab.restart(lose_control_store=True)
     assert land("4.json", hours[1] - timedelta(minutes=5), hours[0]) == (1, 0)
     (status,) = [status for status in lab.status() if str(status.table) == "ev"]
@@ -107,7 +107,7 @@ def at(minute):
 
 
 def before_batches(lab):
-    """What the rows say of the watermark before their batch."""
+    """The watermark before its batch, as each row has it."""
     return {row["id"]: row["w"] for row in lab.rows("ev")}
 
 
@@ -138,7 +138,7 @@ def test_rows_and_receipt_say_the_watermark_before_and_after_their_batch(lab):
     assert lab.diff("late") == []
 
 
-def test_what_is_no_row_moves_no_watermark(lab):
+def test_a_record_that_is_no_row_moves_no_watermark(lab):
     constraints = "CONSTRAINT kept EXPECT (id <> 'bad') ON VIOLATION QUARANTINE"
     dropped = "CONSTRAINT there EXPECT (id <> 'drop') ON VIOLATION DROP ROW"
     lab.files("ev", f"{WATERMARKED.format(0)}, {constraints}, {dropped}")
@@ -162,7 +162,7 @@ def test_large_files_move_the_watermark_as_small_ones_do(lab, taken):
     lab.refresh("ev")
     lab.land("ev", "2.json", [*rows, {"id": "ahead", "ts": "2999-01-01T00:00:00Z"}])
     lab.refresh("ev")
-    # One record in doubt: everything is looked at one by one.
+    # One record in doubt: all records are classified one by one.
     lab.land("ev", "3.json", "".join(f'{{"id": "{row["id"]}", "ts": "{row["ts"]}"}}\n' for row in rows) + "broken\n")
     outcome = lab.refresh("ev")
 
@@ -490,7 +490,7 @@ def test_names_of_files_are_only_names(lab):
     assert lab.refresh("ev").reason.startswith("NOTHING_NEW")
 
 
-def test_a_damaged_gzip_file_holds_nothing_up(lab):
+def test_a_damaged_gzip_file_delays_nothing(lab):
     lab.files("ev", "id STRING")
     whole = gzip.compress(b'{"id": "zipped"}\n' * 1000)
     lab.land("ev", "cut.json.gz", whole[:-20])
@@ -790,7 +790,7 @@ def test_a_log_that_was_put_back_reads_again_what_it_no_longer_has_each_file_onc
 
 
 @pytest.mark.long
-def test_what_was_put_back_takes_numbers_that_nothing_had_before(lab):
+def test_a_log_that_was_put_back_takes_numbers_that_nothing_had_before(lab):
     """A reader knows a log by the number of its newest batch: the same number twice would be nothing new."""
     lab.files("ev", "id STRING, v INT")
     lab.declare("CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' MINUTE AS SELECT id, v + 1 AS w FROM ev")

@@ -86,7 +86,7 @@ def test_a_whole_table_becomes_net_changes(lab, shop):
 
 
 @pytest.mark.long
-def test_what_incremental_reading_does_not_see_is_found_when_it_is_reconciled(lab, shop):
+def test_changes_that_incremental_reading_does_not_see_are_found_when_it_is_reconciled(lab, shop):
     shop.sql("CREATE TABLE t (id INT PRIMARY KEY, name TEXT, at TIMESTAMPTZ)")
     declare(lab, read="incremental", column="at", overlap="1 minute", reconcile="1 day")
     follow(lab)

@@ -72,8 +72,8 @@ def test_records_become_typed_rows_with_what_kafka_knows_of_them(lab, kafka):
     assert (ids(lab), offsets(lab)) == ([1, 2, 3], {0: 1, 1: 2})
 
 
-def test_a_look_at_a_topic_that_is_all_read_asks_little_of_the_jvm(spark, lab, kafka, monkeypatch):
-    """An engine looks at each topic each second; what it asks grows by two calls with a partition."""
+def test_a_check_of_a_topic_that_is_all_read_asks_little_of_the_jvm(spark, lab, kafka, monkeypatch):
+    """An engine checks each topic each second; a check has two calls more for each partition more."""
     topic = kafka.new(partitions=40)
     lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
     kafka.send(topic, [Record({"id": number}, partition=number) for number in range(40)])
@@ -100,7 +100,7 @@ def test_a_look_at_a_topic_that_is_all_read_asks_little_of_the_jvm(spark, lab, k
     assert offsets(lab) == {**dict.fromkeys(range(40), 1), 40: 0, 41: 0, 42: 1}
 
 
-def test_what_is_no_record_goes_to_quarantine_with_its_place(lab, kafka):
+def test_a_value_that_is_no_record_goes_to_quarantine_with_its_place(lab, kafka):
     topic = kafka.new()
     lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, primary_key=("id",), max_record_bytes="100")
     bad = [
@@ -188,7 +188,7 @@ def test_records_of_an_aborted_transaction_are_never_seen_and_open_ones_are_wait
 
     assert before == [1]
     assert ids(lab) == [1, 3, 4]
-    # The mark at the end of a transaction is an offset without a record: it is passed, and not looked for again.
+    # The mark at the end of a transaction is an offset without a record: it is passed, and not searched again.
     assert lab.refresh("s").strategy == "noop"
 
 
@@ -221,7 +221,7 @@ def test_many_records_are_read_in_one_pass_and_one_by_one_where_some_are_no_rows
 
 
 @pytest.mark.long
-def test_a_source_begins_where_it_is_told_to_and_takes_new_partitions_up_from_their_beginning(lab, kafka):
+def test_a_source_begins_where_it_is_declared_to_and_takes_new_partitions_up_from_their_beginning(lab, kafka):
     topic = kafka.new(retention_ms="-1")
     moment = datetime(2026, 11, 1, tzinfo=UTC)
     stamps = [int((moment + timedelta(hours=hours)).timestamp() * 1000) for hours in (-1, 1)]
@@ -239,7 +239,7 @@ def test_a_source_begins_where_it_is_told_to_and_takes_new_partitions_up_from_th
     assert ids(lab, "from_now") == [10, 11, 12]
 
 
-def test_expired_records_are_told_of_and_passed_only_when_that_is_declared(lab, kafka):
+def test_expired_records_are_reported_and_passed_only_when_that_is_declared(lab, kafka):
     topic = kafka.new()
     lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
     kafka.send(topic, [{"id": 0}, {"id": 1}])
@@ -255,7 +255,7 @@ def test_expired_records_are_told_of_and_passed_only_when_that_is_declared(lab, 
     assert ids(lab) == [0, 1, 4]
 
 
-def test_a_topic_that_was_made_anew_is_told_of_and_read_only_when_that_is_declared(lab, kafka):
+def test_a_topic_that_was_made_anew_is_reported_and_read_only_when_that_is_declared(lab, kafka):
     topic = kafka.new()
     lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
     kafka.send(topic, [{"id": 0}])
@@ -308,7 +308,7 @@ TIMES = "id INT, ts TIMESTAMP, w TIMESTAMP METADATA FROM 'watermark', WATERMARK 
 
 
 @pytest.mark.long
-def test_the_slowest_partition_of_a_topic_holds_the_watermark_up_until_it_is_idle(lab, kafka):
+def test_the_slowest_partition_of_a_topic_delays_the_watermark_until_it_is_idle(lab, kafka):
     topic = kafka.new(partitions=2)
     lab.kafka("s", TIMES, servers=kafka.servers, topic=topic)
     found = []
@@ -335,7 +335,7 @@ def test_the_slowest_partition_of_a_topic_holds_the_watermark_up_until_it_is_idl
         (113, [], 0),
     ]
     assert {row["id"]: row["w"] for row in lab.rows("s")}[40] == datetime(2026, 11, 1, 1, 45, tzinfo=UTC)
-    # Partition 1 falls silent before partition 0 does: nothing new is read, and it holds nothing up any more.
+    # Partition 1 falls silent before partition 0 does: nothing new is read, and it delays nothing any more.
     lab.clock.advance(seconds=30)
     kafka.send(topic, events((0, 200)))
     lab.refresh("s")
@@ -348,7 +348,7 @@ def test_the_slowest_partition_of_a_topic_holds_the_watermark_up_until_it_is_idl
 
 
 @pytest.mark.long
-def test_what_is_behind_a_limit_comes_later_and_the_data_is_as_old_as_it_is(lab, kafka):
+def test_records_behind_a_limit_come_later_and_the_data_is_as_old_as_it_is(lab, kafka):
     topic = kafka.new()
     lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, rate_limit="10")
     kafka.send(topic, [{"id": number} for number in range(35)])

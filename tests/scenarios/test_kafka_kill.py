@@ -38,7 +38,7 @@ SUMS = "count(*) AS n, count(DISTINCT event_id) AS u, sum(v) AS s"
 
 @dataclass
 class Reads:
-    """What union reads found while everything was killed, each with its token."""
+    """The rows that union reads found while everything was killed, each with its token."""
 
     sums: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = field(default_factory=list)
     tables: list[tuple[Mapping[str, Any], dict[int, tuple[int, int]]]] = field(default_factory=list)
@@ -102,7 +102,7 @@ def declare(root: Path, servers: str, topic: str) -> None:
 
 @dataclass
 class Story:
-    """What is sent, and what must come of it. The order in which events happened is not that of their numbers."""
+    """The events that are sent, and the rows that must follow. Their numbers are not in the order of their times."""
 
     kafka: Topics
     spark: SparkSession

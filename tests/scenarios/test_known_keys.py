@@ -1,4 +1,4 @@
-"""A log with a key takes each record once, and looks into itself only for keys that it may have."""
+"""A log with a key takes each record once, and reads its own rows only for keys that it may have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def counts(outcome):
     return outcome.rows_out, outcome.rows_in - outcome.rows_out - outcome.rejected, outcome.rejected
 
 
-def test_new_keys_are_taken_without_a_look_at_the_rows_of_the_log(lab):
+def test_new_keys_are_taken_without_reading_the_rows_of_the_log(lab):
     lab.files("ev", "id STRING, n INT", primary_key=["id"])
     assert counts(land(lab, "1.json", ("a", 1), ("b", 1))) == (2, 0, 0)
     with without_rows(lab.path("ev")):
@@ -39,7 +39,7 @@ def test_new_keys_are_taken_without_a_look_at_the_rows_of_the_log(lab):
         assert counts(land(lab, "5.json", ("g", 1))) == (1, 0, 0)
 
 
-def test_a_key_that_came_before_is_looked_for_in_the_batch_that_brought_it(lab):
+def test_a_key_that_came_before_is_searched_in_the_batch_that_brought_it(lab):
     lab.files("ev", "id STRING, n INT", primary_key=["id"])
     files = {}
     for name in ("a", "b", "c"):
@@ -50,7 +50,7 @@ def test_a_key_that_came_before_is_looked_for_in_the_batch_that_brought_it(lab):
         assert counts(land(lab, "d.json", ("b", 1), ("d", 1), ("b2", 2))) == (1, 1, 1)
     lab.restart()
     assert counts(land(lab, "e.json", ("d", 1), ("e", 1))) == (1, 1, 0)
-    # What another engine learned from the rows says where they are too.
+    # Keys that another engine learned from the rows are known with their place too.
     with without_rows(lab.path("ev"), but=files["a"] | files["c"]):
         assert counts(land(lab, "f.json", ("a2", 1), ("c", 7), ("f", 1))) == (1, 1, 1)
 
@@ -160,7 +160,8 @@ def test_large_batches_leave_each_key_once(lab, monkeypatch, kept, repeated):
     expected: dict[str, int] = {}
     rejected: Counter[str] = Counter()
     ids = 0
-    # Of the first few are there twice; of the second more than a list of keys holds, and most are in the log already.
+    # Of the first batch few keys are there twice. Of the second more than a list of keys takes, and most are in the
+    # log already.
     for batch, (new, again) in enumerate(((SMALL_ROWS + 500, 90), (9_000, 14_000))):
         rows = [(f"k{number}", number % 3) for number in range(ids, ids + new)]
         ids += new

@@ -22,7 +22,7 @@ from tests.lanes import long_but
 
 # Every character that is printed, but the one that parts folders; and others that a name may have.
 CHARACTERS = [chr(code) for code in range(32, 127) if chr(code) != "/"] + ["ü", "✓", "\n", "\t", "\u2028", "\x7f"]
-# What other programs take for patterns, escapes, schemes or folders.
+# Names that other programs take for patterns, escapes, schemes or folders.
 MIXED = [
     "plain",
     "star*",
@@ -141,7 +141,7 @@ def test_a_file_that_was_read_twice_or_never_fails_the_batch_and_nothing_is_comm
     assert lab.refresh("ev").rows_out == 6
 
 
-def test_what_spark_takes_for_a_pattern_fails_the_batch_before_it_is_committed(lab, monkeypatch):
+def test_a_name_that_spark_takes_for_a_pattern_fails_the_batch_before_it_is_committed(lab, monkeypatch):
     # As if names that Spark mistakes were handed to it.
     monkeypatch.setattr(plain_json, "PLAIN_PATH", re.compile(".+"))
     monkeypatch.setattr(plain_json, "SMALL_BYTES", 0)

@@ -1,4 +1,4 @@
-"""Lookup joins: each row meets the dimension at one pinned version, and keeps what it met."""
+"""Lookup joins: each row reads the dimension at one pinned version, and keeps what it found."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def declare(lab):
 
 
 @pytest.mark.long
-def test_rows_keep_the_versions_that_they_met(lab):
+def test_rows_keep_the_versions_that_they_found(lab):
     declare(lab)
     lab.sql(
         "INSERT INTO o VALUES (1, DATE'2026-01-01', 1, 1, 'eu'), (2, DATE'2026-01-01', NULL, 1, 'us'), "
@@ -54,7 +54,7 @@ def test_rows_keep_the_versions_that_they_met(lab):
 
 
 @pytest.mark.long
-def test_a_named_partition_meets_the_versions_of_the_newest_receipt_again(lab):
+def test_a_named_partition_reads_the_versions_of_the_newest_receipt_again(lab):
     declare(lab)
     lab.sql("INSERT INTO o VALUES (1, DATE'2026-01-01', 1, 1, 'eu')")
     lab.refresh("e")
@@ -213,7 +213,7 @@ def test_rows_that_miss_wait_for_their_dimension_until_their_tries_are_used_up(l
 @pytest.mark.parametrize("point", long_but(["table-before-commit"], ["table-before-commit", "table-after-commit"]))
 def test_a_stop_while_rows_wait_loses_and_repeats_none(lab, point):
     declare(lab)
-    # With a key, and followed by another table, the rows are looked at before they are written.
+    # With a key, and followed by another table, the rows are checked before they are written.
     lab.declare(WAITING.format(key="(PRIMARY KEY (id))"))
     lab.declare(f"CREATE MATERIALIZED TABLE n {HOURLY} AS SELECT name, count(*) AS n FROM w GROUP BY name")
     lab.sql(f"INSERT INTO o VALUES {orders((1, 9), (2, 1))}")

@@ -1,4 +1,4 @@
-"""Lookup joins over inputs with updates and deletes: rows that did not change keep what they met."""
+"""Lookup joins over inputs with updates and deletes: rows that did not change keep what they found."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_update_of_one_row_looks_up_that_row_alone(orders):
     assert refreshed(orders, "inner_keyed") == refreshed(orders, "bag") == [(1, 10, "A"), (3, 30, "B")]
 
 
-def test_rows_of_one_key_keep_what_they_met_unless_nobody_knows_which_of_them_went(lab):
+def test_rows_of_one_key_keep_what_they_found_unless_nobody_knows_which_of_them_went(lab):
     lab.source("o", "id INT, n INT, customer INT")
     lab.source("c", "id INT, name STRING", primary_key=["id"])
     lab.sql("INSERT INTO c VALUES (1, 'A'), (2, 'B')")
@@ -113,7 +113,7 @@ def test_only_changed_rows_are_looked_up_through_several_lookups_unions_and_quer
     united = [(1, "A"), (1, "x"), (2, "A"), (2, "x"), (3, "B"), (3, "x"), (7, "A"), (8, "B")]
     assert refreshed(lab, "united", "noop") == united
     assert refreshed(lab, "nested") == [(2, 42, "new!"), (3, 60, "B!")]
-    # Both sides of a join change, and a row that comes meets one that goes.
+    # Both sides of a join change, and a row that comes is joined with one that goes.
     lab.sql("UPDATE c SET name = 'newest'")
     lab.sql("UPDATE b SET customer = 2 WHERE id = 8")
     lab.sql("DELETE FROM o WHERE id = 2")
@@ -207,7 +207,7 @@ def test_changes_that_undo_each_other_are_followed_one_by_one(orders):
     seen = f"SELECT o.id, o.n, c.name FROM o JOIN c {LOOKUP} AS c ON o.customer = c.id WHERE o.n > 5"
     orders.sql("UPDATE o SET customer = 9 WHERE id = 1")
     table(orders, "e", seen, "(PRIMARY KEY (id))")
-    # No row of the table changes, and another version of the dimension may be met when this is undone.
+    # No row of the table changes, and another version of the dimension may be read when this is undone.
     orders.sql("UPDATE o SET n = 1 WHERE id = 1")
     assert refreshed(orders, "e") == [(2, 20, "A"), (3, 30, "B")]
     orders.sql("INSERT INTO c VALUES (9, 'nine')")

@@ -46,7 +46,7 @@ def lose_newest(shop, name):
         itertools.product((["event"], ["per_key"], ["event", "per_key"]), (0, 2)),
     ),
 )
-def test_tables_that_read_lost_commits_hold_what_is_there_afterwards(shop, lost, more):
+def test_tables_that_read_lost_commits_have_what_is_there_afterwards(shop, lost, more):
     land(shop, 1)
     shop.refresh_all()
     land(shop, 2)
@@ -55,7 +55,7 @@ def test_tables_that_read_lost_commits_hold_what_is_there_afterwards(shop, lost,
     for name in lost:
         lose_newest(shop, name)
     shop.restart()
-    # What is read in place of the lost batch is another one.
+    # The batch that is read in place of the lost one is another one.
     land(shop, 3, count=2)
     shop.refresh("event")
     for number in range(more):
@@ -74,7 +74,7 @@ def test_tables_that_read_lost_commits_hold_what_is_there_afterwards(shop, lost,
 @pytest.mark.parametrize(
     "lost", long_but([["each"]], [["each"], ["per_key"], ["above"], ["found"], ["event", "each", "above"]])
 )
-def test_a_look_that_found_nothing_new_before_the_loss_says_nothing_of_what_came_after(shop, lost):
+def test_a_check_that_found_nothing_new_before_the_loss_says_nothing_of_what_came_after(shop, lost):
     land(shop, 1)
     shop.refresh_all()
     land(shop, 2)

@@ -53,7 +53,7 @@ def committed(project: Project) -> list[tuple[TableName, int]]:
 def missing(
     before: Collection[tuple[TableName, int]], after: Collection[tuple[TableName, int]]
 ) -> set[tuple[TableName, int]]:
-    """What was known and is not, but for what is older than all that is kept of a table."""
+    """The commits that were known and are not, but for those older than all that are kept of a table."""
     oldest = {name: min(version for other, version in after if other == name) for name, _ in after}
     return {(name, version) for name, version in before if version >= oldest.get(name, 0)} - set(after)
 
@@ -83,7 +83,7 @@ def test_a_store_that_is_deleted_while_the_engine_runs_is_rebuilt_and_loses_no_r
             goes_on(project)
             freshline.suspend("held", because="wrong prices", by="bob", project=project.settings)
             wait_for(lambda: project.statuses()["held"].state == "SUSPENDED", "held is not being refreshed")
-            # What was decided in the half minute before a loss is forgotten with it.
+            # A decision of the half minute before a loss is forgotten with it.
             wait_for(lambda: "SUSPENDED" in logged(project), "the refresh log tells of the suspension")
             before = committed(project)
             engine = project.engine()
@@ -93,7 +93,7 @@ def test_a_store_that_is_deleted_while_the_engine_runs_is_rebuilt_and_loses_no_r
             goes_on(project)
             assert project.engine() == engine, "the engine that lost its store was replaced"
             told = project.run("doctor", "--rebuild")
-            # What was decided is in no table: it is told, for a person to state again.
+            # A decision is in no table: it is reported, for a person to state again.
             assert "held" in told
             assert "wrong prices" in told
             after = committed(project)
@@ -154,7 +154,7 @@ def test_status_names_what_blocks_a_table_while_the_engine_runs(tmp_path):
             project.run("suspend", "live", "--because", "wrong prices")
             wait_for(lambda: stands("below") == ("BLOCKED", "live"), "below is blocked")
             wait_for(lambda: stands("live") == ("SUSPENDED", None), "its last refresh has ended")
-            # What has another way to its source goes on.
+            # A table that has another way to its source goes on.
             since = datetime.now(UTC)
             wait_for(lambda: (project.statuses()["timed"].data_timestamp or since) > since, "timed goes on")
             assert stands("below") == ("BLOCKED", "live")

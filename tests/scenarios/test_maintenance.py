@@ -63,7 +63,7 @@ DELETED = re.compile(r'("deletionTimestamp":)(\d+)')
 
 
 def age(lab):
-    """All that was written is a month older, as the logs tell it."""
+    """Make all that was written a month older, in the logs too."""
     seconds = 30 * 86400
     for file in lab.settings.warehouse.rglob("*"):
         if not file.is_file():

@@ -1,6 +1,6 @@
 """Merge types: one row a key, whatever order the rows arrive in.
 
-Every arrival order of some events is tried at once: an order is a column of the key, and the n-th file holds the n-th
+Every arrival order of some events is tried at once: an order is a column of the key, and the n-th file has the n-th
 event of each order. In the end every order must have given the same row.
 """
 
@@ -229,7 +229,7 @@ def test_a_merge_over_a_table_that_is_read_in_place_follows_inserts_and_refolds_
     outcomes = {o.table.name: o for o in lab.refresh_all()}
     assert [outcomes[name].strategy for name in "fld"] == ["keys"] * 3
     assert all(outcomes[name].reason.startswith("UPSTREAM_DELETES") for name in "fld")
-    # What was folded in stays where deletes are ignored.
+    # Rows that were folded in stay where deletes are ignored.
     assert outcomes["kept"].strategy in ("merge", "noop")
     assert [row["id"] for row in lab.rows("kept")] == [5]
     assert isinstance(outcomes["strict"].error, UpstreamChangedError)
@@ -278,7 +278,7 @@ def test_a_full_refresh_that_would_lose_required_history_is_refused(lab):
     lab.declare(declared.format(more=""))
     assert lab.refresh("kept", full=True).strategy == "full"
     assert lab.rows("kept") == [{"k": "c", "id": 1}]
-    # What a full refresh computed is what the input holds: it can be computed again.
+    # A full refresh computed the rows that the input has: they can be computed again.
     lab.declare(declared.format(more=", 'requires-history' = 's'"))
     assert lab.refresh("kept", full=True).state == "SUCCEEDED"
 

@@ -47,7 +47,7 @@ def test_exactly_the_named_partitions_are_replaced(daily):
     daily.refresh("t", partitions=[{"d": "2026-01-1"}, {"d": date(2026, 1, 2)}])
     assert [row["n"] for row in daily.rows("t")] == [10, 30, 20]
     assert daily.diff("t") == []
-    # What came since is found by the next refresh, whose positions did not move.
+    # The next refresh, whose positions did not move, finds the changes that came since.
     daily.sql("UPDATE s SET n = 7 WHERE id = 1")
     assert daily.refresh("t").strategy == "partition"
     assert [row["n"] for row in daily.rows("t")] == [7, 30, 20]
@@ -56,7 +56,7 @@ def test_exactly_the_named_partitions_are_replaced(daily):
 
 
 @pytest.mark.long
-def test_rows_of_a_partition_that_was_refreshed_apart_do_not_come_twice(daily):
+def test_rows_of_a_partition_that_was_refreshed_alone_do_not_come_twice(daily):
     daily.sql("INSERT INTO s VALUES (4, DATE'2026-01-02', 'eu', 4), (5, DATE'2026-01-03', 'eu', 5)")
     daily.refresh("a", partitions={"d": "2026-01-02"})
     assert [row["id"] for row in daily.rows("a")] == [1, 2, 3, 4]
@@ -79,7 +79,7 @@ def test_rows_of_a_partition_that_was_refreshed_apart_do_not_come_twice(daily):
         ("DELETE FROM s WHERE id = 3", "INSERT INTO s VALUES (3, DATE'2026-01-02', 'eu', 3)"),
     ],
 )
-def test_what_only_a_partition_refreshed_apart_has_read_is_undone_in_it(daily, done, undone):
+def test_a_change_that_only_a_named_partition_has_read_is_undone_in_it(daily, done, undone):
     before = daily.rows("t")
     daily.sql(done)
     daily.refresh("t", partitions={"d": "2026-01-02"})
@@ -101,7 +101,7 @@ def test_a_partition_without_rows_is_emptied(daily):
     assert daily.diff("t") == []
 
 
-def test_what_is_no_partition_is_an_error_before_any_work(daily):
+def test_a_wrong_partition_is_an_error_before_any_work(daily):
     before = daily.receipt("t")
     mistakes = [
         ({"x": "1"}, "x is not a partition column. The table is PARTITIONED BY (d, r)"),
@@ -142,7 +142,7 @@ def test_one_partition_is_verified_without_the_others(daily):
 
 
 @pytest.mark.long
-def test_what_a_backfill_of_declared_values_has_committed_is_in_its_receipts(lab):
+def test_declared_values_that_a_backfill_has_committed_are_in_its_receipts(lab):
     lab.source("s", "id INT, c STRING, n INT")
     lab.sql("INSERT INTO s VALUES (1, 'de', 1), (2, 'it''s', 2), (3, NULL, 3), (4, 'nl', 4)")
     lab.declare(
@@ -191,7 +191,7 @@ def test_tables_without_partitions_and_before_their_first_version_say_so(lab):
         "DELETE FROM s WHERE id = 1; INSERT INTO s VALUES (1, DATE'2026-01-01', 'eu', 1)",
     ],
 )
-def test_what_a_named_partition_took_in_is_taken_back_when_it_is_undone(daily, undone):
+def test_a_change_that_a_named_partition_took_in_is_taken_back_when_it_is_undone(daily, undone):
     daily.sql("UPDATE s SET n = 10 WHERE id = 1")
     daily.refresh("t", partitions={"d": "2026-01-01"})
     assert daily.rows("t")[0]["n"] == 10

@@ -85,5 +85,5 @@ def test_an_overwrite_with_equal_rows_is_no_change(lab):
 
     assert (outcome.strategy, outcome.committed) == ("noop", False)
     assert outcome.reason.startswith("NO_NET_CHANGE")
-    # The position is checked: the next refresh does not look at the overwrite again.
+    # The position is checked: the next refresh does not read the overwrite again.
     assert lab.refresh("t").reason.startswith("NOTHING_NEW")

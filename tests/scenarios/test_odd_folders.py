@@ -59,7 +59,7 @@ def test_a_project_in_a_folder_with_an_odd_name_reads_and_writes_as_any_other(od
         assert lab.verify(name).equal, lab.verify(name)
 
 
-def test_a_delta_source_in_a_folder_that_looks_like_a_pattern_is_read_once(lab, tmp_path):
+def test_a_delta_source_in_a_folder_named_like_a_pattern_is_read_once(lab, tmp_path):
     for place in (SOURCE, "a", ODD + "x"):
         path = tmp_path / place
         # delta-rs does not write in such a folder: its tables come there by a rename, as those of others may.

@@ -45,7 +45,7 @@ def test_every_table_is_read_alike(deployment):
         for side in beside
         if exists(path := runtime.warehouse.side(name, side))
     }
-    # What maintenance has done to a table is no hindrance to anybody.
+    # Maintenance of a table is no hindrance to anybody.
     for name in runtime.graph.order:
         maintain_table(runtime, name, eager=True)
     assert len(paths) >= 10

@@ -113,7 +113,7 @@ def test_a_partition_column_that_an_explode_makes_follows_from_no_input(lab):
 
 
 @pytest.mark.long
-def test_values_that_look_like_sql_are_values(lab):
+def test_values_with_signs_of_sql_are_values(lab):
     values = [
         "it's",
         'quote "',
@@ -166,7 +166,7 @@ def test_an_empty_text_is_null_in_a_partition_column(lab):
 
 @pytest.mark.long
 def test_an_empty_text_in_a_partition_column_is_the_key_of_the_rows_stored_as_null(lab):
-    """Compared as the query gives it, the key '' would meet none of the stored rows."""
+    """Compared as the query gives it, the key '' would match none of the stored rows."""
     lab.source("s", "id INT, ds STRING, n DOUBLE", primary_key=["id"])
     lab.sql("INSERT INTO s VALUES (1, '', 1), (2, NULL, 2), (3, 'a', 3), (4, '', 4)")
     lab.declare(
@@ -218,7 +218,7 @@ def test_partitions_of_every_type_are_found_again_wherever_the_machine_stands(la
 
 
 @pytest.mark.long
-def test_a_primary_key_holds_across_partitions(lab):
+def test_a_primary_key_is_unique_across_partitions(lab):
     lab.source("s", "id INT, ds STRING")
     lab.sql("INSERT INTO s VALUES (1, 'a'), (2, 'a')")
     lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (id)) PARTITIONED BY (ds) {HOURLY} AS SELECT id, ds FROM s")

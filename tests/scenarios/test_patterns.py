@@ -124,7 +124,7 @@ SMALL = [
     (7, "N2", 1, 99),
 ]  # fmt: skip
 VARIANTS: dict[str, tuple[str, str, list[tuple[Any, ...]]]] = {
-    # What is selected, the clauses behind PARTITION BY, and the rows.
+    # The selected columns, the clauses behind PARTITION BY, and the rows.
     "one row, whole match": (
         "tail, a, b",
         "ORDER BY left_at MEASURES A.id AS a, LAST(B.id) AS b PATTERN (A B+) DEFINE B AS B.delay > PREV(B.delay)",
@@ -478,7 +478,7 @@ def test_matches_are_rows_like_any_other(lab):
         ),
     ],
 )
-def test_a_mistake_is_told_before_any_work(small, clauses, code, said):
+def test_a_mistake_is_reported_before_any_work(small, clauses, code, said):
     lab, _ = small
     with pytest.raises(DeclarationErrors) as raised:
         lab.declare(

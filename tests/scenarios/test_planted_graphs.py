@@ -33,7 +33,7 @@ def without_what_was_checked(real):
 
 
 def with_siblings_held(real):
-    """A suspended table holds its siblings: what reads an input that it reads is blocked too."""
+    """A suspended table blocks its siblings: what reads an input that it reads is blocked too."""
 
     def blocked(graph, suspended):
         found = real(graph, suspended)
@@ -66,7 +66,7 @@ def with_empty_inputs(real):
     return lambda upstream, receipt, check: True
 
 
-# What is planted and where; of some, what the cases have more often than others.
+# The mistakes and their places; of some, the things that the cases have more often than others.
 PLANTS = [
     (without_unchanged_inputs, [(Decision, "moves_cut")], {}),
     (without_what_was_checked, [(savepoint, "told_again")], {"restored": True}),

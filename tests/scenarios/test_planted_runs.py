@@ -42,12 +42,12 @@ def without_one_changed_row(real):
 
 
 def without_deletes(real):
-    """Only inserts are looked at."""
+    """Only inserts are read."""
     return lambda spark, pinned, changes: read_inserted(spark, pinned, changes)
 
 
 def with_new_snapshot_as_old(real):
-    """What was is read as it is."""
+    """The old rows are read as they are now."""
     newest: dict[Path, Pinned] = {}
 
     def read(spark, pinned, *, arrival=False):
@@ -59,7 +59,7 @@ def with_new_snapshot_as_old(real):
 
 
 def with_plain_equality(real):
-    """Keys are matched by `=`, which no NULL meets."""
+    """Keys are matched by `=`, which is never true of NULL."""
 
     def on(rows, columns):
         named, _ = real(rows, columns)
@@ -69,7 +69,7 @@ def with_plain_equality(real):
 
 
 def without_null_among(real):
-    """Of the values that a column is looked for by, NULL is left out."""
+    """NULL is left out of the values by which rows are searched in a column."""
     return lambda span, column: real(replace(span, null=False), column)
 
 
@@ -149,7 +149,7 @@ def without_the_first_moment(real):
 
 
 def without_the_newest_partition(real):
-    """What is missing ends a day too early."""
+    """The missing partitions end a day too early."""
     return lambda done, fingerprint, start, end: real(done, fingerprint, start, end - timedelta(days=1))
 
 
@@ -164,7 +164,7 @@ def without_judging(real):
 
 
 def with_unknown_as_met(real):
-    """A condition that is NULL counts as met."""
+    """A condition that is NULL counts as true."""
 
     def violated(constraints):
         met = [F.coalesce(F.expr(f"({each.condition})").cast("boolean"), F.lit(True)) for each in constraints]
@@ -174,7 +174,7 @@ def with_unknown_as_met(real):
     return violated
 
 
-# What is planted and where; of some, what the tables of the cases have more often than others.
+# The bugs and their places; of some, the things that the tables of the cases have more often than others.
 BUGS = [
     (changes, "read_net_images", without_one_changed_row, {}),
     (changes, "read_net_images", without_deletes, {}),
@@ -215,16 +215,16 @@ def test_a_planted_bug_is_found(spark, monkeypatch, place, name, plant, shares):
         # Few keys are compared in the engine's process.
         monkeypatch.setattr(changes, "difference_of_few", lambda *arguments: None)
     if plant is without_fence:
-        # What is planted is in Spark's writes, so they make all of them.
+        # This bug is in Spark's writes, so they make all of them.
         monkeypatch.setattr(write, "open_small", lambda *arguments, **named: None)
-    # Time partitions come by every strategy. What is written twice shows where it is added: a replacement hides it.
+    # Time partitions come by every strategy. Rows written twice show where they are added: a replacement hides them.
     force = "append" if shares.get("growing") else None if fence else "" if shares.get("daily") else "keys"
 
     for number in range(MOST_CASES):
         case = draw(7000 + number, tables=5, rounds=3, deep=2, **shares)
         counts = Counts()
         failure = judge_refreshes(case, lambda start: Lab(spark, start=start), counts, force=force)
-        # What is planted makes wrong rows, or is refused. A refresh that breaks has found what nobody planted.
+        # A planted bug makes wrong rows, or is refused. A refresh that breaks has found a bug that nobody planted.
         assert failure is None or not failure.detail.startswith(RefreshError.code), failure
         if failure is not None:
             print(f"{plant.__name__} in {name} was found by case {number + 1}: {failure.kind} {failure.detail[:160]}")

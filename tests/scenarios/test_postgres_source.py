@@ -395,7 +395,7 @@ def test_changes_of_other_tables_do_not_keep_the_database_from_forgetting(lab, s
     refreshed(lab)
     before = position(lab)
     shop.sql("CREATE TABLE other AS SELECT repeat('x', 1000) AS x FROM generate_series(1, 1000)")
-    # Not each look is a commit.
+    # Not each check is a commit.
     assert refreshed(lab).strategy == "noop"
     lab.clock.advance(minutes=2)
     outcome = refreshed(lab)

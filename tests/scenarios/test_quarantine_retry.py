@@ -50,7 +50,7 @@ def shop(lab):
     return lab
 
 
-def test_what_is_a_row_now_arrives_once_and_the_rest_stays(shop):
+def test_a_record_that_is_a_row_now_arrives_once_and_the_rest_stays(shop):
     before = shop.receipt("event")
     same = shop.retry_quarantine("event")
     assert (same.strategy, same.rows_out, same.committed) == ("noop", 0, False)
@@ -189,7 +189,7 @@ def test_records_of_before_it_was_kept_where_they_came_from_stay(lab, monkeypatc
     assert waiting(lab) == ["CONSTRAINT(small)"]
 
 
-def test_what_cannot_be_decoded_again_is_refused(lab):
+def test_a_table_whose_records_cannot_be_decoded_again_is_refused(lab):
     lab.source("s", "id INT")
     lab.declare("CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM s")
     lab.files("packed", "id INT", format="parquet")

@@ -41,7 +41,7 @@ def shop(lab, postgres, monkeypatch):
 
 @dataclass
 class Slot:
-    """What a slot of its own gives, as records of Debezium."""
+    """The changes that a slot of its own gives, as records of Debezium."""
 
     shop: Shop
     table: str

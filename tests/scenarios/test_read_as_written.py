@@ -98,7 +98,7 @@ def test_a_column_that_unpivot_makes_is_no_column_of_its_input(lab):
         ["date_format(ts, 'yyyy-MM')", "to_char(ts, 'yyyy-MM')", "floor(log10(n))", "trunc(ts, unit)", "s.ts::date"],
     ),
 )
-def test_a_partition_is_told_by_the_expression_as_it_was_written(lab, expression):
+def test_a_partition_is_found_by_the_expression_as_it_was_written(lab, expression):
     lab.source("s", "ts TIMESTAMP, n INT, unit STRING")
     lab.sql(
         "INSERT INTO s VALUES (TIMESTAMP'2026-11-01 10:00:00', 1000, 'MONTH'), "

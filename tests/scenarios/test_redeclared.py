@@ -91,7 +91,7 @@ def test_from_now_keeps_the_rows_that_are_there_and_computes_what_comes_by_the_n
     declare(events, "SELECT id, v FROM s")
     events.refresh("t")
     declare(events, "SELECT id, v + 1 AS v, k FROM s")
-    # What arrives before somebody says from when on is not lost.
+    # Rows that arrive before somebody says from when on are not lost.
     events.sql("INSERT INTO s VALUES (3, 'c', 30)")
     assert isinstance(events.refresh("t").error, DefinitionChangedError)
 
@@ -108,7 +108,7 @@ def test_from_now_keeps_the_rows_that_are_there_and_computes_what_comes_by_the_n
         {"id": 4, "v": 41, "k": "d"},
     ]
     assert events.verify("t").unverified == 4
-    # What would compute the kept rows anew is not done unasked.
+    # The kept rows are not computed anew unasked.
     events.restart(lose_control_store=True)
     events.sql("TRUNCATE TABLE s")
     refused = events.refresh("t")
@@ -225,7 +225,7 @@ def test_a_named_partition_does_not_take_up_a_changed_declaration(lab):
     assert lab.diff("t") == []
 
 
-def test_what_would_destroy_is_refused_from_any_start_but_a_stated_beginning(events):
+def test_a_change_that_would_destroy_is_refused_from_any_start_but_a_stated_beginning(events):
     declare(events, "SELECT id, v FROM s", "(PRIMARY KEY (id))")
     events.refresh("t")
     declare(events, "SELECT id FROM s", "(PRIMARY KEY (id))")

@@ -141,7 +141,7 @@ def end(project: Project, name: str, number: signal.Signals) -> None:
 
 
 def kill_code_servers(project: Project) -> None:
-    """Kill the processes that hold the declarations for Dagster; the daemon starts others when it notices."""
+    """Kill the processes that have the declarations for Dagster; the daemon starts others when it notices."""
     record = UpRecord.read(record_file(project.settings))
     assert record is not None
     servers = [process for process in marked(f"{record.mark}/dagster") if "grpc" in process.cmdline()]

@@ -2,7 +2,7 @@
 
 Twenty times a table is materialized through the webserver, and one process of those that have a part in it is killed at
 some moment: the run's own, a code server, the daemon, or the engine. The table computes for some seconds, so that most
-kills meet it at work.
+kills hit it at work.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SLOW = (
 )
 KILLS = 20
 ENDS_SECONDS = 90.0
-# What a run may take that no kill hits, the start of an engine with it.
+# The seconds that a run may take that no kill hits, the start of an engine with it.
 GOES_ON_SECONDS = 240.0
 # After this much of silence nothing that was under way can still commit.
 QUIET_SECONDS = 15.0
@@ -208,7 +208,7 @@ def test_a_run_that_is_killed_anywhere_ends_and_leaves_nothing_behind(tmp_path):
             assert status == "SUCCESS" or took <= ENDS_SECONDS, f"{status} {took:.0f} s after {what} was killed"
             print(f"{number}: {what} killed: {status} after {took:.0f} s", flush=True)
             if status == "FAILURE":
-                # The engine looks for the processes of askers about once a second.
+                # The engine checks the processes of askers about once a second.
                 time.sleep(2)
                 version = project.version()
                 time.sleep(QUIET_SECONDS)

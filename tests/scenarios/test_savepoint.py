@@ -144,7 +144,7 @@ def test_a_restored_graph_goes_on_as_if_nothing_had_happened_since(shop):
     assert outcomes["joined"].strategy == "keys"
     assert {outcome.strategy for outcome in refresh(shop).values()} == {"noop"}
     found, expected = contents(shop), dict(after)
-    # What a row of the lookup met is decided by when it came.
+    # The version that a row of the lookup has depends on when the row came.
     del found["met"], expected["met"]
     assert found == expected
     assert_equal(shop)

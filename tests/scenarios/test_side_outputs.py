@@ -110,7 +110,7 @@ def test_they_are_refreshed_restored_and_read_like_any_table(lab):
 
 @pytest.fixture(scope="module")
 def inputs(shared_lab):
-    """What the refused tables read."""
+    """The inputs of the refused tables."""
     shared_lab.source("orders", ORDERS)
     shared_lab.source("ev", "id BIGINT, ts TIMESTAMP", watermark="ts")
     return shared_lab
@@ -153,12 +153,12 @@ def inputs(shared_lab):
         ("SIDE OUTPUT bad (id < 0)", "SELECT * FROM orders", "SYNTAX", 2),
     ],
 )
-def test_a_mistake_is_told(inputs, clauses, query, rule, line):
+def test_a_mistake_is_reported(inputs, clauses, query, rule, line):
     with pytest.raises(DeclarationErrors) as raised:
         inputs.declare(f"CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR\n{clauses}\nAS {query}")
 
     found = [(error.rule, error.where) for error in raised.value.errors]
-    # What cannot be read has no name to give its file one.
+    # A text that cannot be read has no name to give its file one.
     file = "declared" if rule == "SYNTAX" else "t"
     assert (rule, f"assets/{file}.sql:{line}") in found, found
 

@@ -66,7 +66,7 @@ def events(lab):
 
 
 def drawn_rows(chance: random.Random, first: int, count: int) -> str:
-    """Rows at multiples of half a gap, and a microsecond beside them, so that many are exactly a gap apart."""
+    """Rows at multiples of half a gap, and a microsecond beside them, so that many have exactly a gap between them."""
     rows = []
     for number in range(count):
         at = NOON if chance.random() < 0.8 else EPOCH
@@ -254,7 +254,7 @@ MATCHES = {
 
 @pytest.fixture
 def met(monkeypatch) -> list[int]:
-    """Of how many keys a match was found that begins as before, for each refresh that looks for such. It looks near."""
+    """Of how many keys a match was found that begins as before, for each refresh that searches for such, but near."""
     found: list[int] = []
     there = near.NearMatches.met
 

@@ -178,7 +178,7 @@ def test_time_that_moves_no_row_costs_no_commit(lab: Any) -> None:
     assert status["recent"].lag_seconds == 0
     assert status["below"].lag_seconds == 0
 
-    # The check with the clock is lost: rows that crossed are looked for from the receipt's.
+    # The check with the clock is lost: rows that crossed are searched from that of the receipt on.
     lab.restart(lose_control_store=True)
     lab.clock.advance(minutes=29)
     outcomes = {str(outcome.table): outcome for outcome in lab.tick()}

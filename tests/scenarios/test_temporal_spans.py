@@ -18,7 +18,7 @@ from tests.scenarios.test_windows import A_MICROSECOND
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HEAD = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT"
-# What has happened, of the last day.
+# Rows of the last day that are not in the future.
 TODAY = "ts > now() - INTERVAL '1' DAY AND ts <= now()"
 SESSION = "PARTITION BY k, DESCRIPTOR(ts), INTERVAL '90' MINUTES)"
 TABLES = {
@@ -123,7 +123,7 @@ def test_rows_that_cross_are_seen_from_rows_that_stay(lab: Any, turns: int, name
 
 
 def test_files_of_other_times_are_not_read_where_only_time_passes(lab: Any) -> None:
-    """The spans stay: keys hold those of rows that cross, and inputs are read around these."""
+    """The spans stay: keys have those of rows that cross, and inputs are read around these."""
     lab.source("ev", "id BIGINT, k STRING, v INT, ts TIMESTAMP")
     lab.source("seen", "id BIGINT, k STRING, w INT, at TIMESTAMP")
     for name in ("framed", "keyed", "visit"):

@@ -168,7 +168,7 @@ def test_a_named_partition_is_replaced_also_when_nothing_is_left_of_it(days):
     assert next(row for row in days.rows("t") if row["ds"] == date(2026, 1, 4))["n"] == 0
 
 
-def test_what_is_no_partition_is_an_error_before_any_work(days):
+def test_a_wrong_partition_is_an_error_before_any_work(days):
     daily(days)
     refresh(days)
     before = commits(days)

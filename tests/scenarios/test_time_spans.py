@@ -93,7 +93,7 @@ FEW = ("framed", "full_joined", "open_behind", "later", "keyed", "met")
     [pytest.param(2, FEW, id="few"), pytest.param(40, tuple(RANDOM), id="many", marks=pytest.mark.long)],
 )
 def test_random_changes_at_the_ends_of_spans(inputs, rounds, names):
-    """Versions of one key have times of their own, so that an as-of join has one to meet."""
+    """Versions of one key have times of their own, so that an as-of join has one to match."""
     chance = random.Random(rounds)
     for name in names:
         declare(inputs, name, RANDOM[name])

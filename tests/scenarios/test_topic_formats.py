@@ -132,7 +132,7 @@ def test_records_of_avro_are_rows_whatever_schema_they_were_written_with(lab, ka
     registry.authorization = None
 
 
-def test_what_is_no_avro_is_in_quarantine_with_its_bytes_and_schema(lab, kafka, registry):
+def test_a_value_that_is_no_avro_is_in_quarantine_with_its_bytes_and_schema(lab, kafka, registry):
     topic = source(
         lab, kafka, "id INT, name STRING", key=("id",), **{"registry.url": registry.url, "max_record_bytes": "100"}
     )

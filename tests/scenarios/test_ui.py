@@ -307,7 +307,7 @@ def test_partitions_by_value_have_a_bar_and_backfills_too(ui):
 
 
 def test_a_backfill_that_fails_is_executed_again_and_only_what_failed_is_done(ui):
-    """One day holds a row that must not be: that day fails, the others are done; it is mended, and the run goes on."""
+    """One day has a row that must not be: that day fails, the others are done; it is mended, and the run goes on."""
     numbers = list(range(DAYS + 1))
     ui.fill([103 if day == 4 else number for day, number in enumerate(numbers)])
     asked = ui.days(3, 6)
@@ -383,7 +383,7 @@ def test_freshness_fails_while_a_table_is_left_alone_and_passes_again(ui):
     ui.command("suspend", "live", "--because", "to see it late")
     # A table that has all there is is not late, suspended or not.
     ui.land(7)
-    # Dagster's window is the freshness and two turns of a minute, and its daemon looks every half minute.
+    # Dagster's window is the freshness and two turns of a minute, and its daemon checks every half minute.
     wait_for(lambda: health()[1] is False, "the check is red")
     wait_for(lambda: health()[0] in ("DEGRADED", "WARNING"), "Dagster's own state has changed")
 

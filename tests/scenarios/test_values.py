@@ -99,7 +99,7 @@ def test_a_clustered_table_stays_clustered(lab):
 
 
 @pytest.mark.long
-def test_namespaces_keep_tables_of_one_name_apart(lab):
+def test_tables_of_one_name_differ_by_their_namespace(lab):
     lab.source("a.s", "id INT, n INT")
     lab.source("a_s", "id INT, n INT")
     lab.sql("INSERT INTO a.s VALUES (1, 1)")

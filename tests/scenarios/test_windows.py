@@ -1,4 +1,4 @@
-"""Each row is in the windows that hold its time, and a late row changes, joins or parts old ones alone."""
+"""Each row is in the windows that contain its time, and a late row changes, joins or parts old ones alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def windows_of(at: datetime, size: timedelta, slide: timedelta, offset: timedelta) -> set[tuple[datetime, datetime]]:
-    """By definition: every window that begins a whole number of slides after the offset, and holds the time."""
+    """By definition: every window that begins a whole number of slides after the offset, and contains the time."""
     first = (at - EPOCH - offset - size) // slide
     starts = [EPOCH + offset + slide * number for number in range(first - 1, first + size // slide + 3)]
     return {(start, start + size) for start in starts if start <= at < start + size}
@@ -80,7 +80,7 @@ def events(lab):
     return lab
 
 
-def test_a_row_is_in_the_windows_that_hold_its_time(events):
+def test_a_row_is_in_the_windows_that_contain_its_time(events):
     times = drawn_times(7)
     fill(events, [None, *times])
     for number, call in enumerate(CALLS):
@@ -226,7 +226,7 @@ def test_three_ways_to_write_a_window_give_one_table(events, rounds):
         assert by_spark == by_function == by_arithmetic
 
 
-# What Spark's window() is beside ranks, joins and other windows, each with the key by which it follows.
+# Spark's window() beside ranks, joins and other windows, each with the key by which it follows.
 BESIDE = {
     "ranked": (
         "SELECT window.start AS s, k, sum(v) AS t, rank() OVER (PARTITION BY window ORDER BY sum(v) DESC, k) AS r "

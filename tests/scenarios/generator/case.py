@@ -48,7 +48,7 @@ MOST_QUERIES = 30
 class Table:
     """A table: its query, and what stands before it in the declaration. `names` are its columns, in lower case.
 
-    With `daily` it has time partitions of a day each. Rows that do not meet `expected` are left out of it. `summed` are
+    With `daily` it has time partitions of a day each. Rows that do not satisfy `expected` are left out. `summed` are
     those of its columns whose values follow the order in which rows are added up. `outputs` are its side outputs, each
     with its condition; `taken` is what is true of its rows then. With `first` it keeps the first
     rows of an order.
@@ -105,7 +105,7 @@ class Table:
         return f"CREATE MATERIALIZED TABLE {self.name}{inside}{parts}{daily} {HOURLY}{outputs} AS {self.query}"
 
     def query_at(self, now: datetime, *, by_definition: bool = False) -> str:
-        """What the table is to hold after a refresh, where that is not the whole query."""
+        """The query whose rows the table has after a refresh, where that is not the whole query."""
         query = (self.defined if by_definition else self.lowered).replace(
             "now()", f"TIMESTAMP '{now:%Y-%m-%d %H:%M:%S}'"
         )
@@ -194,18 +194,18 @@ def draw(
     `partitioned` is the share of tables that are, as far as their columns allow it, `daily` of those with time
     partitions, `judged` of those that expect something of their rows, `summed` of those whose aggregates follow
     from stored and changed rows alone, beside the ones that come by themselves, and `one_row` of those whose aggregates
-    over all rows do. With `doubles`, sources have columns of
-    DOUBLE, and queries add them up; with `thresholds`, rows are there or not by what such sums come out as. With
-    `growing`, rows only come; with `subqueries`, more rows show one, and many are there by one that all rows see. With
-    `windows`, sources have times, many at bounds and gaps, and many are read by window functions; with `patterns`, many
-    are read by MATCH_RECOGNIZE, and have more rows; with `intervals`, rows meet others in an interval of time, in joins
-    and frames; with `other_forms`, they meet constant rows, columns have other names by an alias, and joins have
-    subqueries. `timed` is the share of tables whose rows enter and leave as time passes, `parted` of those with side
-    outputs, and `ordered` of those that keep the first rows of an order.
+    over all rows do. With `doubles`, sources have columns of DOUBLE, and queries add them up; with `thresholds`, such
+    sums decide whether rows are there. With `growing`, rows only come; with `subqueries`, more rows show one, and many
+    are there by one that all rows see. With `windows`, sources have times, many at bounds and gaps, and many are read
+    by window functions; with `patterns`, many are read by MATCH_RECOGNIZE, and have more rows; with `intervals`, rows
+    match others in an interval of time, in joins and frames; with `other_forms`, they are joined with constant rows,
+    columns have other names by an alias, and joins have subqueries. `timed` is the share of tables whose rows enter and
+    leave as time passes, `parted` of those with side outputs, and `ordered` of those that keep the first rows of an
+    order.
     """
     random = Random(seed)
     relations = sources(random)
-    # Apart from the other choices, which stay what they are for a seed.
+    # These choices are separate from the other ones, which stay as they are for a seed.
     relations = with_doubles(Random(f"{seed} doubles"), relations) if doubles else relations
     relations = with_times(Random(f"{seed} times"), relations) if windows or intervals else relations
     relations = with_marks(relations) if patterns else relations

@@ -1,4 +1,4 @@
-"""Random changes of sources, as values: what a shrunk case keeps of them, and how each engine is told."""
+"""Random changes of sources, as values: a shrunk case keeps some of them, and each engine has statements for them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Changes:
         known = self.known[relation.name]
         if relation.key is None and known and self.random.random() < 0.3:
             return self.random.choice(known)
-        # Of one time, and mostly of one of everything by which rows meet, are ties.
+        # Rows of one time, and mostly of one value in all columns by which rows match, are ties.
         tied = self.random.choice(known) if self.values and known and self.random.random() < 0.3 else None
         found = []
         for place, column in enumerate(relation.columns):
@@ -137,12 +137,12 @@ class Changes:
         return tuple(self.row(relation) for _ in range(self.random.randint(*self.begins)))
 
     def first(self) -> list[Change]:
-        """What every source begins with; one may begin empty."""
+        """The rows that every source begins with; one may begin empty."""
         begun = [relation for relation in self.relations.values() if self.random.random() < 0.93]
         return [Change("insert", relation.name, self._begin(relation)) for relation in begun]
 
     def some(self) -> list[Change]:
-        """What happens between two refreshes."""
+        """The changes between two refreshes."""
         if self.growing:
             return [Change("insert", relation.name, self.rows(relation, 3)) for relation in self.relations.values()]
         if self.busy:

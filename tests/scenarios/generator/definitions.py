@@ -28,14 +28,14 @@ _SPANS = (
     (datetime(1969, 12, 20, tzinfo=UTC), datetime(1970, 1, 10, tzinfo=UTC)),
     (datetime(2025, 11, 20, tzinfo=UTC), datetime(2026, 1, 20, tzinfo=UTC)),
 )
-# What marks the condition by which a row meets the newest version before it.
+# The mark of the condition by which a row matches the newest version before it.
 AS_OF = "freshline_as_of"
 _R, _W, _D, _N = "freshline_r", "freshline_w", "freshline_d", "freshline_n"
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What stands in a query, and text that gives the same rows by definition; the latter may hold others again.
+    """A text in a query, and one that gives the same rows by definition. The latter may contain such texts again.
 
     Of a `matching` it is the name of a table whose rows are not computed by SQL.
     """
@@ -46,7 +46,7 @@ class Meaning:
 
 
 def defined(query: str, meanings: Sequence[Meaning]) -> str:
-    """The query with everything by its definition. None of the texts that are replaced holds a longer one."""
+    """The query with everything by its definition. None of the texts that are replaced contains a longer one."""
     for meaning in sorted(meanings, key=lambda each: len(each.written), reverse=True):
         query = query.replace(meaning.written, meaning.defined)
     return query

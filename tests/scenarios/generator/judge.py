@@ -40,7 +40,7 @@ NAMED = 0.25
 
 @dataclass(frozen=True)
 class Failure:
-    """What was wrong with a table of a case, and after which round."""
+    """The mistake of a table of a case, and the round after which it was found."""
 
     table: str
     round: int
@@ -50,7 +50,7 @@ class Failure:
 
 @dataclass
 class Counts:
-    """What was done, so that a run that tests nothing does not look like one that finds nothing."""
+    """The work that was done, which distinguishes a run that tests nothing from one that finds nothing."""
 
     refreshes: int = 0
     second_opinions: int = 0
@@ -205,7 +205,7 @@ def judge_refreshes(
                 strategy = drawn.choices(STRATEGIES, SHARES)[0] if force == "" else force
                 failure = None
                 if drawn.random() < OVERTAKEN:
-                    # After the look whether somebody else was faster, only the fence is left.
+                    # After the check whether somebody else was faster, only the fence is left.
                     _overtake(lab, table, Random(f"{case.seed} {table.name} {number} at").choice(POINTS))
                     # At once: the next refresh would find in the receipts what went wrong, and make it good.
                     failure = _differ(lab, table, number, "a refresh that was overtaken", counts)

@@ -49,7 +49,7 @@ class Taken:
         return self.at((places[-1 - skip] if last else places[skip]) + step, column)
 
     def values(self, variable: str | None, column: str) -> list[Any]:
-        """What is not NULL in the rows of a variable."""
+        """The values that are not NULL in the rows of a variable."""
         return [value for place in self.places(variable) if (value := self.rows[place][column]) is not None]
 
 
@@ -58,7 +58,7 @@ Value = Callable[[Taken], Any]
 
 @dataclass(frozen=True)
 class Asked:
-    """SQL with its meaning. `alone` says that it does not look at rows matched so far."""
+    """SQL with its meaning. `alone` says that it does not read rows matched so far."""
 
     text: str
     value: Value
@@ -80,7 +80,7 @@ class Measure:
 class Matching:
     """A MATCH_RECOGNIZE over a relation, or over a query in parentheses, as text and by its parts.
 
-    `name` is the table of the second engine that holds its rows, `columns` are these rows'. Rows are ordered by `time`
+    `name` is the table of the second engine that has its rows, `columns` are these rows'. Rows are ordered by `time`
     and by `key`, which no two of them share. `shows` is one, all, omit or unmatched. `lettered` says that each row can
     be of one variable at most.
     """
@@ -163,7 +163,7 @@ def draw_matching(random: Random, relation: Relation, time: str, name: str, *, n
     """A matching over a relation with a key and a column of times.
 
     With `near` it has the form whose refreshes read a part of a partition: WITHIN, the columns of PARTITION BY, and the
-    time of the first row, without a look beyond the match.
+    time of the first row, without reading beyond the match.
     """
     return _Drawing(random, relation, time, near=near).matching(name)
 

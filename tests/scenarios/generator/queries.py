@@ -25,7 +25,7 @@ from tests.scenarios.generator.values import PLAIN, SPARK, SUMMED, Column, Relat
 
 # Aliases are few, so that one name means different things at different depths.
 ALIASES = ("a", "b", "t", "x", "o")
-# Of intervals of time: none, a part of what drawn times are apart, just that, and a month.
+# Lengths of intervals: none, a part of the distance of drawn times, just that distance, and a month.
 MINUTES = (0, 30, 360, 720, 750, 60 * 24 * 31)
 OUTPUT_NAMES = ("k", "v", "id", "s", "Total", "n", "b", "Day", "w", "m", "Name", "c", "y", "z")
 
@@ -175,7 +175,7 @@ class Queries:
         return Query(f"WITH {', '.join(parts)} {body.text}", body.columns, body.unique)
 
     def _of_sums(self, relations: Sequence[Relation]) -> Query | None:
-        """Sums as they are, or what is made of them, beside something that tells their groups."""
+        """Sums as they are, or values made of them, beside something that distinguishes their groups."""
         start = self._from(relations, 1)
         sums, plain = self.pick(start.terms, (SUMMED,)), self.pick(start.terms, PLAIN, plain=True)
         if sums is None or plain is None:
@@ -458,7 +458,7 @@ class Queries:
         return f"{text} {self.random.choice(('=', '<>', '<', '<=', '>', '>='))} {literal(self.random, kind)}"
 
     def _conditions_on_sums(self, terms: Sequence[Term]) -> list[str]:
-        """A condition on a sum, if there is one among the terms: one that holds for any, or a threshold."""
+        """A condition on a sum, if there is one among the terms: one that is true for any, or a threshold."""
         term = self.pick(terms, (SUMMED,))
         return [] if term is None else [self._on_sum(term.text)]
 
@@ -580,7 +580,7 @@ class Queries:
         return self._from(relations, min(deep - 1, 2))
 
     def _correlated(self, terms: Sequence[Term], relations: Sequence[Relation], deep: int) -> tuple[_From, str] | None:
-        """The FROM of a subquery, and the condition under which it looks at the outer row; None if nothing meets."""
+        """The FROM of a subquery, and its condition on the outer row; None if no columns match."""
         for _ in range(4):
             inner = self._inner(relations, deep)
             outside = [term for term in terms if term.plain and term.kind in PLAIN]

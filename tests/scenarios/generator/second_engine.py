@@ -167,8 +167,8 @@ class SecondEngine:
     ) -> Counter[Row] | None:
         """Rows that differ between before and after and have none of the affected keys; None behind a guard.
 
-        `names` are the columns of the query, in lower case. What is in those of `summed` is not compared. `before` is
-        the query of the time before, where it is another one.
+        `names` are the columns of the query, in lower case. The values of those of `summed` are not compared. `before`
+        is the query of the time before, where it is another one.
         """
         keys = self.keys(affected)
         if keys is None:

@@ -1,7 +1,7 @@
 """A smaller case that is wrong in the same way.
 
 Parts are left out one by one, as long as what is left still fails: tables, rounds, changes, rows, and pieces of the
-query. What a smaller query means is not looked at, only whether it is still wrong; one that is not accepted is not.
+query. The meaning of a smaller query does not matter, only whether it is still wrong; one that is not accepted is not.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _smaller(case: Case) -> Iterator[Case]:
                 less = (*changes[:place], *changes[place + 1 :])
                 yield replace(case, rounds=(*case.rounds[:number], less, *case.rounds[number + 1 :]))
     (table,) = case.tables
-    # What MATCH_RECOGNIZE becomes is no text that can be declared.
+    # The lowered text of MATCH_RECOGNIZE cannot be declared.
     for query in _smaller_queries(table.lowered) if "MATCH_RECOGNIZE" not in table.query else ():
         tree = sqlglot.parse_one(query, dialect="spark")
         assert isinstance(tree, exp.Query)

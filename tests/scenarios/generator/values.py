@@ -1,4 +1,4 @@
-"""Kinds of columns and the few values that generated rows take: small domains, so that rows meet, repeat and vanish."""
+"""Kinds of columns and the few values of generated rows: small domains, so that rows match, repeat and vanish."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Column:
 class Relation:
     """A source, or a query inside a query, by the columns that it has. `key` names a column that is unique in it.
 
-    `since` is the column with the time since when a row holds, where its rows are versions for as-of joins.
+    `since` is the column with the time since when a row is valid, where its rows are versions for as-of joins.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Relation:
 
     @property
     def versions(self) -> Versions | None:
-        """What its declaration says of its versions: of two of one time that with the greatest key wins."""
+        """Its versions as its declaration has them: of two of one time that with the greatest key wins."""
         return None if self.since is None else Versions(self.since, self.primary_key)
 
 
@@ -55,8 +55,8 @@ KINDS = {
 }
 # Kinds that can be compared with <, grouped by and made distinct.
 PLAIN = ("int", "long", "text", "decimal", "date", "time", "double")
-# What an aggregate or a window makes of numbers by adding them up: a DOUBLE that follows the order of its rows. No
-# column of a source is of this kind.
+# The kind of values that an aggregate or a window gets by adding numbers up: a DOUBLE that follows the order of its
+# rows. No column of a source is of this kind.
 SUMMED = "summed"
 # Values as SQL that both engines read; NULL is as likely as one of them.
 VALUES: dict[str, tuple[str, ...]] = {
@@ -182,7 +182,7 @@ def with_marks(relations: Sequence[Relation]) -> tuple[Relation, ...]:
 
 
 def sources(random: Random) -> tuple[Relation, ...]:
-    """Two or three sources that can meet: each has an integer column of a few values, and others."""
+    """Two or three sources that can be joined: each has an integer column of a few values, and others."""
     found = []
     for names in NAMES[: random.choice((2, 3, 3))]:
         columns = [Column("k", random.choice(("int", "long")))]

@@ -19,7 +19,7 @@ COLUMNS = "id INT, g STRING, v BIGINT"
 EVERY = timedelta(minutes=3)
 DELAY = timedelta(minutes=5)
 WINDOW = timedelta(minutes=10)
-# What no row may have that a constraint lets fail; it is in no other column than the v of a source.
+# The value by which a row fails a refresh where a constraint says so; only the column v of a source has it.
 FAILING = 777
 MODEL = "twice"
 
@@ -44,7 +44,7 @@ class Table:
     """A table: `query` without what is declared around it, `kind` how it was drawn, for people.
 
     `freshness` is in seconds. `meaning` is a query for DuckDB that gives its rows, where `query` does not. Rows that do
-    not meet `expected` go the way of `violated`. With `wide` it has a column more. `unjudged`: its rows follow the
+    not satisfy `expected` go the way of `violated`. With `wide` it has a column more. `unjudged`: its rows follow the
     arrival of others, and are what `verify` says. `unique` is a column of which no two rows have one value.
     """
 
@@ -186,7 +186,7 @@ class Crash:
 
 @dataclass(frozen=True)
 class Tick:
-    """What is due is refreshed."""
+    """All tables that are due are refreshed."""
 
     def script(self) -> str:
         return "lab.tick()"
@@ -296,7 +296,7 @@ class Redeclare:
 
 @dataclass(frozen=True)
 class Settle:
-    """Rows that a constraint lets fail go away, everything is refreshed, and the law is looked at."""
+    """Rows that a constraint lets fail go away, everything is refreshed, and the law is checked."""
 
     def script(self) -> str:
         return "lab.refresh_all()  # and every table is its query over the newest rows"

@@ -61,7 +61,7 @@ MOST_ROWS = 400
 
 @dataclass
 class Known:
-    """What is known of a source or table while the graph is drawn."""
+    """The facts known of a source or table while the graph is drawn."""
 
     name: str
     roots: frozenset[str]
@@ -93,7 +93,7 @@ def draw(
     life = _Life(random, sources, tables, kills, 4 if parted else 1)
     events = life.events(random.randint(2, 3) if few else random.randint(3, 6))
     if random.random() < 0.2:
-        # Tables that come later may be the first that meet others again. Each is declared before those that read it.
+        # Tables that come later may be the first that close a diamond. Each is declared before those that read it.
         place = random.randrange(len(sources), len(events))
         later = [Declare(table.name) for table in tables[-random.randint(1, 3) :]]
         events[place:place] = later
@@ -129,7 +129,7 @@ class _Graph:
 
     def _table(self, name: str, *, last: bool) -> Table:
         random = self.random
-        # The last ones meet: a graph is to have diamonds.
+        # The last ones join others: a graph is to have diamonds.
         kinds = {
             "filter": 6,
             "projection": 2,
@@ -322,7 +322,7 @@ class _Graph:
 
 
 class _Life:
-    """The events. What the sources hold is followed, so that changes find rows."""
+    """The events. The rows of the sources are followed, so that changes find rows."""
 
     def __init__(
         self, random: Random, sources: Sequence[Source], tables: Sequence[Table], kills: float, named: int

@@ -71,7 +71,7 @@ _SOURCE = pa.schema([("id", pa.int32()), ("g", pa.string()), ("v", pa.int64())])
 
 @dataclass(frozen=True)
 class Failure:
-    """What is wrong: of which table, after which event (counted from 0), in which way (`kind`)."""
+    """The failure of a case: of which table, after which event (counted from 0), in which way (`kind`)."""
 
     table: str
     event: int
@@ -81,7 +81,7 @@ class Failure:
 
 @dataclass
 class Counts:
-    """What was judged, so that a run that judges nothing is seen."""
+    """The judgements of a run, so that one that judges nothing is seen."""
 
     cases: int = 0
     tables: int = 0
@@ -123,7 +123,7 @@ def by_spark(tables: Mapping[str, Table]) -> AbstractContextManager[None]:
 
 
 def judge(case: Case, labs: Labs, counts: Counts, computing: Computing = by_spark) -> Failure | None:
-    """Whether the law holds for a case."""
+    """The failure of a case, None where the law is true for it."""
     with labs(BEGINNING) as lab, ExitStack() as stack:
         play = Play(lab, case, counts)
         number = -1
@@ -143,7 +143,7 @@ def judge(case: Case, labs: Labs, counts: Counts, computing: Computing = by_spar
 
 @dataclass
 class Saved:
-    """What is known of the tables when a savepoint is made."""
+    """The facts known of the tables when a savepoint is made."""
 
     loose: set[str]
     redeclared: int
@@ -228,7 +228,7 @@ class Play:
         (self.lab.settings.declarations / f"{name}.sql").write_text(declaration, encoding="utf-8")
 
     def one(self, event: Event) -> None:
-        """Let one event happen, and look at what there is. Raises Wrong."""
+        """Let one event happen, and check the tables. Raises Wrong."""
         if of_event(event) in self.later and not isinstance(event, Declare):
             return
         match event:
@@ -241,7 +241,7 @@ class Play:
                 self._look()
 
     def _happen(self, event: Event) -> None:
-        """What concerns tables."""
+        """Let an event of tables happen."""
         match event:
             case Refresh(table=name, upstreams=upstreams, full=full):
                 self._ask(name, upstreams=upstreams, full=full)
@@ -377,7 +377,7 @@ class Play:
     def _restart(self, lose: bool) -> None:
         self.lab.restart(lose_control_store=lose)
         if lose:
-            # Decisions are in it, and when tables were looked at last.
+            # The store has the decisions, and when tables were checked last.
             self.suspended.clear()
             self.stamps.clear()
 
@@ -463,7 +463,7 @@ class Play:
     # -- what must be so
 
     def _settle(self) -> None:
-        """Refresh everything once, or twice where something failed, and look at the law."""
+        """Refresh everything once, or twice where something failed, and check the law."""
         for last in (False, True):
             failed = [name for name in map(str, self.lab.runtime.graph.order) if not self._settled(name)]
             if not failed:
@@ -512,7 +512,7 @@ class Play:
         return "it was not refreshed" if last is None else f"its refresh said {last.strategy} {last.reason}"
 
     def _look(self) -> None:
-        """Look at the data timestamps, and whether each table has what its own says."""
+        """Check the data timestamps, and whether each table has the rows that its own promises."""
         for name in self.tables.keys() - self.later:
             self._look_at_receipts(name)
         for status in self._statuses():
@@ -569,7 +569,7 @@ class Play:
         """For each source of a table the numbers of the states that it may be of, the newest first."""
         for source in sorted(self.roots[name]):
             states = self.states[source]
-            # What came at that very moment may have come after the look.
+            # A state of that very moment may have come after the check.
             oldest = max((number for number, (at, _) in enumerate(states) if at < stamp), default=0)
             yield source, range(len(states) - 1, oldest - 1, -1)
 

@@ -1,8 +1,8 @@
 """A smaller case that is wrong in the same way.
 
 Parts are left out as long as what is left still fails alike: tables that the wrong one does not read, events one by
-one, and what a declaration has beside its query; an input takes the place of a table that reads it. What a smaller case
-means is not looked at, only whether it is still wrong.
+one, and what a declaration has beside its query; an input takes the place of a table that reads it. The meaning of a
+smaller case does not matter, only whether it is still wrong.
 """
 
 from __future__ import annotations
