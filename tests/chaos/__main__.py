@@ -184,7 +184,7 @@ class Report:
         self.healed: list[float] = []
         self.began = time.monotonic()
         self.file = folder / "report.json"
-        # Of the runs that this one goes on from.
+        # The report of the runs that this one goes on from.
         self.before: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8")) if self.file.exists() else {}
 
     def say(self, sentence: str) -> None:

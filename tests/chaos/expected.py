@@ -40,7 +40,7 @@ class Derived:
 
 
 def earliest(inputs: Inputs) -> Counter[Row]:
-    """Of each key the event of the least kind, of those the one whose id is least when read backwards."""
+    """The event of the least kind of each key. Of several, the one whose id is least when read backwards."""
     best: dict[str, Row] = {}
     for event_id, k, op, n, _ in inputs["event"]:
         found = best.get(k)
@@ -50,7 +50,7 @@ def earliest(inputs: Inputs) -> Counter[Row]:
 
 
 def latest(inputs: Inputs) -> Counter[Row]:
-    """Of each key the newest event, unless that one takes the key away."""
+    """The newest event of each key, unless that one takes the key away."""
     best: dict[str, Row] = {}
     for event_id, k, op, n, ts in inputs["event"]:
         found = best.get(k)
@@ -60,12 +60,12 @@ def latest(inputs: Inputs) -> Counter[Row]:
 
 
 def daily(inputs: Inputs) -> Counter[Row]:
-    """Of each day and key the number of rows, and their sum."""
+    """The number of rows of each day and key, and their sum."""
     return _totals(((ts.date(), k), n) for _, k, n, ts in inputs["plain"])
 
 
 def per_key(inputs: Inputs) -> Counter[Row]:
-    """Of each key the number of events, their sum and the newest time."""
+    """The number of events of each key, their sum and the newest time."""
     newest: dict[str, datetime] = {}
     for _, k, _, _, ts in inputs["event"]:
         newest[k] = max(ts, newest.get(k, ts))
@@ -74,7 +74,7 @@ def per_key(inputs: Inputs) -> Counter[Row]:
 
 
 def paid_total(inputs: Inputs) -> Counter[Row]:
-    """Of each key the number of payments and their sum."""
+    """The number of payments of each key and their sum."""
     return _totals(((k,), n) for _, k, n, _ in inputs["paid"])
 
 
@@ -89,12 +89,12 @@ def joined(inputs: Inputs) -> Counter[Row]:
 
 
 def extremes(inputs: Inputs) -> Counter[Row]:
-    """Of each key that is not taken away one row, and its number as the least and the greatest one."""
+    """One row for each key that is not taken away, and its number as the least and the greatest one."""
     return Counter((k, 1, n, n) for k, _, _, n, _ in latest(inputs))
 
 
 def spanned(inputs: Inputs) -> Counter[Row]:
-    """Of each key that is not taken away the greatest number and the first event."""
+    """The greatest number and the first event of each key that is not taken away."""
     first = {row[0]: row[1] for row in earliest({"event": inputs["earliest"]})}
     return Counter((row[0], row[3], first.get(row[0])) for row in extremes({"event": inputs["extremes"]}))
 

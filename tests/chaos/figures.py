@@ -27,7 +27,7 @@ _ROLES = ("engine", "jvm", "worker", "webserver", "code-server", "daemon", "watc
 
 @dataclass(frozen=True)
 class Slope:
-    """How a figure changes in an hour, with the standard error of that, in its own unit."""
+    """The change of a figure in an hour, with its standard error, in the unit of the figure."""
 
     per_hour: float
     error: float
@@ -118,7 +118,7 @@ class Figures:
         return seen[-1]["seconds"] if seen else 0.0
 
     def slopes(self) -> dict[str, tuple[float, float, Slope]]:
-        """Of each figure the first and last value, and how it changes."""
+        """The first and last value of each figure, and its slope."""
         series: dict[str, list[tuple[float, float]]] = {}
         for each in self.read():
             for name, value in each.items():

@@ -55,7 +55,7 @@ class Parts:
         return found
 
     def by_role(self) -> Mapping[str, list[psutil.Process]]:
-        """The living processes by what they are; what is none of the parts is under `other`."""
+        """The living processes by their roles; those of no part are under `other`."""
         found: dict[str, list[psutil.Process]] = {}
         for process in self.all():
             try:

@@ -36,7 +36,7 @@ _DECLARATIONS: Mapping[str, str] = {
     "paid": "CREATE SOURCE paid (paid_id STRING, k STRING, n BIGINT, ts TIMESTAMP, PRIMARY KEY (paid_id)) {fresh} "
     "WITH ('connector' = 'kafka', 'format' = 'json', 'topic' = 'paid', 'bootstrap.servers' = '{servers}')",
     "earliest": "CREATE MATERIALIZED TABLE earliest (PRIMARY KEY (k)) WITH ('merge' = 'first_row', "
-    # Of two kinds, so that there are ties in every batch, and by an order that the table does not store.
+    # `op` has two values, so every batch has ties. The table does not store the order that decides them.
     "'merge.order' = 'op', 'merge.tie-breaker' = 'reverse(event_id)') {fresh} AS SELECT k, event_id, op, n FROM event",
     "latest": "CREATE MATERIALIZED TABLE latest (PRIMARY KEY (k)) WITH ('merge' = 'last_row', "
     "'merge.sequence' = 'ts', 'merge.tie-breaker' = 'event_id', 'merge.delete-when' = 'op = ''d''') {fresh} "
@@ -59,7 +59,7 @@ _DECLARATIONS: Mapping[str, str] = {
     "version_of(e) AS seen FROM plain p LEFT JOIN earliest FOR SYSTEM_TIME AS OF PROCTIME() AS e ON p.k = e.k",
     "joined": "CREATE MATERIALIZED TABLE joined {fresh} AS SELECT p.plain_id, p.k, p.n, l.event_id, "
     "l.n AS latest_n FROM plain p LEFT JOIN latest l ON p.k = l.k",
-    # Of a slower one the input has several commits between two refreshes, in which values come and go.
+    # The input of this slower table has several commits between two refreshes, in which values come and go.
     "extremes": "CREATE MATERIALIZED TABLE extremes FRESHNESS = INTERVAL '20' SECOND AS SELECT k, count(*) AS rows, "
     "min(n) AS least, max(n) AS greatest FROM latest GROUP BY k",
     # Two ways to one source, one longer and slower than the other, which seldom brings a row: the first events stay.

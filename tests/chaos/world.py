@@ -124,7 +124,7 @@ class World:
             servers = None if self.broker is None else self.broker.servers
             write_project(self.root, landing=self.landing, servers=servers, store=store)
         for portion in self.sent.portions:
-            # Of a harness that was killed between keeping and delivering. A topic cannot be asked so easily.
+            # A harness that was killed may have kept a portion and not delivered it. A topic cannot be asked so easily.
             if portion.source != "paid" and not (self.landing / portion.source / portion.name).exists():
                 self._land(portion)
         # The first of each, so that no table is without rows.
@@ -339,7 +339,7 @@ class World:
                 own.rename(other)
                 return
             # Whoever had a file open there may have made the folder again. A first commit would be a second history.
-            # One that was on its way may stand there without its table; if it were believed, rows would be missing.
+            # A commit that was on its way may be there without its table. If it were believed, rows would be missing.
             made = Counter(file.parent for file in own.rglob("_delta_log/*.json"))
             anew = [str(log) for log, commits in made.items() if commits > 1 or (log / f"{0:020}.json").exists()]
             if anew:
@@ -352,7 +352,7 @@ class World:
         broker = new_broker(read_settings_of(self.options.folder), folder)
         properties = folder / "server.properties"
         if properties.exists():
-            # Of the run that goes on: clients know it by its port.
+            # The broker of the run that goes on: clients know it by its port.
             text = properties.read_text(encoding="utf-8")
             listeners = next(line for line in text.splitlines() if line.startswith("listeners="))
             broker.port, broker.controller_port = (int(each.rsplit(":", 1)[1]) for each in listeners.split(","))

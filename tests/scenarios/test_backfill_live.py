@@ -149,7 +149,7 @@ class Shop:
     def end(self) -> None:
         self.stopped.set()
         for command in self.commands:
-            # One that lives would start the next engine.
+            # A command that lives would start the next engine.
             command.kill()
             command.wait()
         state, holder = read_state(self.settings.state), read_holder(self.settings.warehouse)

@@ -474,11 +474,11 @@ def test_a_row_whose_key_another_one_has_for_a_moment_may_be_in_quarantine(lab, 
     kafka.send(
         topic,
         [
-            # It passes the key 2, and the one that is there stays.
+            # The large row passes the key 2, and the row that is there stays.
             event("u", 10, large, image(1, "a")), *moved(11, large, 2), *moved(12, image(2, "x" * 500), 7),
-            # It takes the key 3.
+            # The large row takes the key 3.
             *moved(20, image(3, "c"), 4), event("c", 21, image(3, "x" * 500)),
-            # Of what nobody can read is known whose event it is, and not which.
+            # The row of an event that nobody can read is known, and its kind is not.
             insert(30, id=8, name="h", bio=None),
             Record(b"?", b'{"id": 8}'), event("d", 41, None, image(8, "z")),
         ],
@@ -506,7 +506,8 @@ def test_a_truncate_removes_the_keys_with_earlier_events(lab, kafka):
 
     assert (outcome.error, outcome.strategy, outcome.reason.split(":")[0]) == (None, "full", "TRUNCATED(feed)")
     assert [row["id"] for row in by_id(lab)] == [4]
-    # Of another partition: one that is earlier in the database and arrives later, and one that is later. Again is none.
+    # Another partition has an event that is earlier in the database and arrives later, and a later one. A TRUNCATE that
+    # comes again is none.
     kafka.send(topic, [at(0, insert(25, id=5)), at(0, insert(35, id=6)), truncate, at(1, insert(50, id=7))])
     outcome = lab.refresh("customer")
 

@@ -34,7 +34,7 @@ def numbers(lab, name):
 
 @pytest.fixture
 def lab(quick_lab):
-    """Queries are no part of the claims, but for those of log tables and time partitions (`spark_lab`)."""
+    """A Lab without Spark. The claims of log tables and time partitions need Spark (`spark_lab`)."""
     return quick_lab
 
 

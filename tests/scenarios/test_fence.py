@@ -165,7 +165,7 @@ def test_twins_that_commit_at_the_same_moment_write_once(tables, name):
 
 
 def test_a_zombie_that_wakes_up_late_is_skipped_by_the_fence(tables):
-    """Its epoch is old, and so is its number: its rows were never in the newest version."""
+    """The zombie's epoch is old, and so is its number: its rows were never in the newest version."""
     copied = tables.refresh("copied")
     tables.sql("INSERT INTO s VALUES (3, 'c')")
     newer = refresh(runtime_of(tables, tables.runtime.epoch + 5), "copied")

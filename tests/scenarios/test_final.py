@@ -545,7 +545,7 @@ def test_rows_of_several_logs_wait_for_the_slowest(lab) -> None:
     lab.land("other", "2.json", [event(2, "a", 1, 3), event(3, "b", 1, 6.5)])
     assert lab.refresh("t").error is None
     assert shown(lab, "t") == {(START, START + 5 * MINUTE, "a", 3, 3): 1}
-    # It is late in its own log, although the table has not come as far.
+    # This event is late in its own log, although the table has not come as far.
     lab.land("ev", "2.json", [event(3, "a", 1, 14)])
     lab.land("other", "3.json", [event(4, "b", 1, 30)])
     assert lab.refresh("t").error is None

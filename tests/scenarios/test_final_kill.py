@@ -68,7 +68,7 @@ def test_six_kills_leave_the_same_rows_and_late_rows(tmp_path):
         hidden.write_text("".join(json.dumps(event) + "\n" for event in batch))
         hidden.rename(shop.root / "in" / f"{number}.json")
         if number == 1:
-            # There is something to put another in the place of.
+            # The full refresh needs a table that it can replace.
             shop.run("refresh", "anew")
             shop.run("engine", "stop")
 

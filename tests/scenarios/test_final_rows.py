@@ -553,7 +553,7 @@ def late_versions(lab, name: str) -> Bag:
 
 
 def distinct_versions(batches: Batches) -> Batches:
-    """Of rows of one key and time the first one: two versions of one time fail a refresh."""
+    """The first row of each key and time: two versions of one time fail a refresh."""
     seen: set[tuple[object, object]] = set()
     found: list[list[Event]] = []
     for batch in batches:

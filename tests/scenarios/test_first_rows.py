@@ -53,7 +53,7 @@ def test_the_best_of_all_groups(scores):
     lost = refresh(lab)
     assert lost.strategy == "full"
     assert lost.reason.startswith("TOP_N(rows behind the first 3 follow)")
-    # One that goes from behind them does not.
+    # A row that goes from behind them does not.
     lab.sql("DELETE FROM scores WHERE player = 'new'")
     assert refresh(lab).reason.startswith("NO_NET_CHANGE")
 
@@ -152,7 +152,7 @@ def grouped(a, group):
 
 
 def place(row, order):
-    """Where a row stands, by the order and then by all columns from the first to the last."""
+    """The place of a row, by the order and then by all columns from the first to the last."""
     parts = []
     for column, descending, nulls_first in [*order, ("a", False, True), ("b", False, True), ("id", False, True)]:
         each = row[("a", "b", "id").index(column)]

@@ -34,7 +34,7 @@ def components_of(pairs: list[Pair]) -> dict[Any, Any]:
 
 
 def require_all(lab, *, verify: bool = True) -> None:
-    """That the tables of `edge` are the functions over it, by networkx, elimination and the definition, and verify."""
+    """Require the tables of `edge` to be the functions over it, by networkx, elimination and definition, and verify."""
     pairs = pairs_of(lab)
     assert stored(lab, "part", "component") == components_of(pairs)
     assert stored(lab, "community", "community") == by_definition(pairs, 4)
@@ -155,7 +155,7 @@ def test_a_refresh_that_is_killed_and_a_savepoint_leave_the_tables_right(lab):
             lab.refresh(table)
         lab.restart()
     for table in TABLES:
-        # One of them may be up to date already.
+        # One of the tables may be up to date already.
         assert lab.refresh(table).strategy in ("keys", "noop")
     require_all(lab)
     lab.restore_savepoint("before")

@@ -684,7 +684,7 @@ def test_an_empty_folder_gives_an_empty_table(lab, format):  # noqa: A002 - the 
 
 @pytest.fixture
 def taken(monkeypatch):
-    """The short way is open to little data too; the sources that took it."""
+    """Open the short way to little data too; the sources that took it."""
     sources = []
 
     def read(spark, spec, root, files):

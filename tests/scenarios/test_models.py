@@ -31,7 +31,7 @@ def stored(lab, name: str = "predicted") -> dict[int, tuple[float | None, str]]:
 
 
 def check(lab, parts: dict[int, tuple[list[float], float]]) -> None:
-    """That each row has what Python computes by the model that made it."""
+    """Require that each row has the prediction that Python computes by the model that made it."""
     trips = {row["id"]: row for row in lab.sql("SELECT * FROM trip")}
     found = stored(lab)
     assert found.keys() == trips.keys()

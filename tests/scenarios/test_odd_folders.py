@@ -20,7 +20,7 @@ SOURCE = ODD + "[x-z]^|"
 
 @pytest.fixture
 def odd_lab(spark, monkeypatch, tmp_path):
-    """A Lab whose project, warehouse, landing folders and sources lie in such a folder; beside others it could mean."""
+    """A Lab whose project, warehouse, landing folders and sources are in an odd folder, beside others it could mean."""
     for name in ("a", "aa", "a b c", "g", "h"):
         (tmp_path / name).mkdir()
     (tmp_path / ODD).mkdir()

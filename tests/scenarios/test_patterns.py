@@ -407,7 +407,7 @@ def test_names_may_be_in_any_letter_case(lab):
 
 @pytest.mark.long
 def test_matches_are_rows_like_any_other(lab):
-    """Of a window, of a query in parentheses, of a join, and of matches again."""
+    """Matches of a window, of a query in parentheses, of a join, and of matches again."""
     lab.source("departure", FLIGHTS)
     lab.source("fleet", "tail STRING, owner STRING")
     growing = "PATTERN (A B+) DEFINE B AS B.delay > PREV(B.delay)"

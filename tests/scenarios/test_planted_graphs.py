@@ -147,5 +147,5 @@ def test_an_input_that_was_created_and_never_refreshed_is_found(monkeypatch):
     failure = judged(case)
 
     assert failure is not None
-    # It says that it has everything up to no time at all.
+    # Its receipt says that the table has everything up to no time at all.
     assert (failure.table, failure.kind) == ("beside", "receipt")

@@ -278,7 +278,7 @@ def test_a_lost_slot_is_an_error_until_it_is_accepted_and_then_the_table_is_as_t
     assert len(lab.rows("feed")) == 3
 
     shop.declare("customer", f"{COLUMNS}, {FACTS}", accept_slot=accepted)
-    # Half done, it is not taken for done.
+    # A new snapshot that is half done is not taken for done.
     with lab.crash_at("log-before-commit"), pytest.raises(Crash):
         lab.refresh("feed")
     lab.restart()
@@ -362,7 +362,7 @@ def test_a_password_that_is_wrong_is_not_tried_again(lab, shop, postgres, monkey
         monkeypatch.setenv("SHOP_URL", f"postgresql://guarded:right@/{shop.name}?host={postgres.folder}")
         assert "GRANT SELECT ON public.customer" in str(lab.refresh("feed").error)
         shop.sql("GRANT SELECT ON customer TO guarded")
-        # It may not make the publication, and then not the slot.
+        # The user may not make the publication, and then not the slot.
         error = lab.refresh("feed").error
         assert (error.code, "CREATE PUBLICATION" in str(error)) == ("PUBLICATION", True)
         shop.sql(f"CREATE PUBLICATION {shop.slot} FOR TABLE customer")

@@ -112,7 +112,7 @@ def test_a_source_that_accepts_repeated_rows_has_them(lab, rabbitmq):
 
 @pytest.mark.long
 def test_a_batch_whose_commit_failed_is_committed_by_the_next_refresh(lab, rabbitmq):
-    """Without a new engine: the batch and its channel are kept, and the broker sends nothing again."""
+    """The engine is the same: the batch and its channel are kept, and the broker sends nothing again."""
     source = Source(lab, rabbitmq, "quorum")
     source.send(2)
     with lab.crash_at("log-before-commit"), pytest.raises(Crash):

@@ -65,7 +65,7 @@ def key_of(rejected: dict[str, Any]) -> int | None:
 
 
 def require_rows(lab: Lab, table: str, log: str, number: str, expected: dict[int, tuple[Any, ...]], case: Any) -> int:
-    """The table has the rows of the database, but those of which the newest event is in quarantine; how many these are.
+    """Require the rows of the database, but those whose newest event is in quarantine; how many these are.
 
     `number` is that of an event in the quarantine; in the log it is called n.
     """

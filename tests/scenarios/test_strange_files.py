@@ -78,7 +78,7 @@ def strange(name):
 
 
 def other_scale(name):
-    """Numbers with more digits behind the point: of the first row they are zeros."""
+    """Numbers with more digits behind the point, which are zeros in the first row."""
     values = [Decimal("9999.990"), Decimal("0.001"), Decimal("10000.000")]
     if name in ("parquet", "orc"):
         return typed(name, {"id": (pa.int64(), [6, 7, 8]), "d": (pa.decimal128(9, 3), values)})

@@ -165,7 +165,7 @@ OF_WHOLE_KEYS = {
 @pytest.mark.long
 @pytest.mark.parametrize("rounds", [2, 60])
 def test_windows_of_so_many_rows_follow_random_changes(lab, rounds):
-    """The key of the input is promised and not checked: in the end two rows are one another's equal."""
+    """The key of the input is promised and not checked: in the end two rows are equal."""
     chance = random.Random(rounds)
     lab.source("act", EVENTS, primary_key=["id"])
     lab.sql(f"INSERT INTO act VALUES {drawn_rows(chance, 1, 50)}")
@@ -384,7 +384,7 @@ def test_a_row_of_a_pattern_reads_the_files_from_its_interval_on(events, tmp_pat
 @pytest.mark.long
 @pytest.mark.parametrize("names", [("rising", "each_row", "to_last")])
 def test_a_late_row_of_a_pattern_reads_the_files_up_to_a_match_that_begins_as_before(events, tmp_path, names):
-    """Of one key: of the other one, nothing lies behind the late row, and it is read to its end."""
+    """So it does for one key. The other key has nothing behind the late row, and is read to its end."""
     folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])
     files: dict[int, set[Path]] = {}
     for day in range(6):

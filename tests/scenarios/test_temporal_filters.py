@@ -74,7 +74,7 @@ CONDITIONS: dict[str, tuple[str, Callable[[Row, datetime], bool]]] = {
 
 @pytest.mark.long
 def test_rows_enter_and_leave_as_the_clock_moves(lab: Any) -> None:
-    """By every comparison, with rows at the bound and a microsecond beside it, NULL times, and a time before 1970."""
+    """Every comparison, with rows at the bound and a microsecond beside it, NULL times, and a time before 1970."""
     lab.source("ev", EVENTS, primary_key=["id"])
     sides = [f"SELECT '{name}' AS c, id FROM ev WHERE {condition}" for name, (condition, _) in CONDITIONS.items()]
     declare(lab, "every", " UNION ALL ".join(sides))
@@ -200,7 +200,7 @@ def test_time_that_moves_no_row_costs_no_commit(lab: Any) -> None:
 
 
 def test_a_clock_that_is_missing_from_the_receipt_is_found(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also a clock that is not the one which the rows were compared with."""
+    """So is a clock that is not the one which the rows were compared with."""
     lab.source("ev", EVENTS, primary_key=["id"])
     declare(lab, "recent", "SELECT id FROM ev WHERE ts > now() - INTERVAL '1' HOUR")
     insert(lab, [(1, "a", 1, lab.clock() - HOUR / 2), (2, "b", 2, lab.clock())])
@@ -238,7 +238,7 @@ def test_a_restored_table_goes_on_from_its_own_clock(lab: Any) -> None:
 
 @pytest.mark.long
 def test_rows_of_a_log_and_of_windows_leave_too(lab: Any) -> None:
-    """Over a log table, over the end of a window, and over all of a UNION ALL."""
+    """The filters are over a log table, over the end of a window, and over all of a UNION ALL."""
     lab.files("ev", "id BIGINT, k STRING, ts TIMESTAMP")
     declare(
         lab,

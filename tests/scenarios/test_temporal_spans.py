@@ -46,7 +46,7 @@ TABLES = {
     "MEASURES FIRST(A.ts) AS began, LAST(B.v) AS most ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW "
     "PATTERN (A B+) WITHIN INTERVAL '6' HOURS DEFINE B AS B.v > PREV(B.v))",
 }
-# One of each kind, for a run that is to be short.
+# One table of each kind, for a run that is to be short.
 FEW = ("framed", "keyed", "left_joined", "visit_until_now", "rising")
 Row = dict[str, Any]
 

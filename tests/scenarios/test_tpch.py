@@ -28,7 +28,7 @@ def load(lab, expected, folder, scale, tables):
 
 
 def change(lab, expected, statements):
-    """Both change their own copy of the rows."""
+    """Change the rows in both engines, each of which has its own copy."""
     for statement in statements:
         lab.sql(statement)
         expected.execute(statement)

@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SECONDS = 300.0
 CANCEL_SECONDS = 10.0
-# Of an open page of the board.
+# The most seconds that an open page of the board may be behind.
 SHOWN_SECONDS = 5.0
 # From a decision on, until the page, SQL and Dagster show it.
 FOLLOWED_SECONDS = 10.0

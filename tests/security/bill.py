@@ -56,7 +56,7 @@ PERMITTED = frozenset(
         "Zlib",
     }
 )
-# Of each package under another licence, the reason why it may be used. Files of it must not be copied into ours.
+# The reason why each package under another licence may be used. Files of it must not be copied into ours.
 WITH_REASON: Mapping[str, str] = {
     "certifi": "MPL-2.0: data that is read, unchanged",
     "hypothesis": "MPL-2.0: a tool of the tests",

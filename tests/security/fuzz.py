@@ -161,7 +161,7 @@ def hunt(target: Target, count: int, seed: int, *, keep: bool = True) -> Hunt:
                 kinds.add(kind)
                 found.findings.append(_shortest(target, text, what))
             bad += 1
-            # One that takes too long takes as long again each time.
+            # An input that takes too long takes as long again each time.
             if len(found.findings) >= MOST_FINDINGS or bad >= MOST_BAD or what.endswith("CPU-seconds"):
                 break
         elif code is None:

@@ -293,7 +293,7 @@ def read_pickle(text: str) -> object:
         raise FormatError("no state") from error
 
 
-# Those of a stream of bytes that is no pickle. A state that cannot be read ends the replay that wants it.
+# The errors of a stream of bytes that is no pickle. A state that cannot be read ends the replay that wants it.
 UNREADABLE: tuple[type[Exception], ...] = (
     keyed_state._UnfitError, pickle.UnpicklingError, ValueError, TypeError, EOFError, IndexError, KeyError,
     AttributeError, OverflowError, ArithmeticError, MemoryError,

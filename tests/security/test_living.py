@@ -266,6 +266,6 @@ def test_no_port_of_the_jvm_takes_objects_or_calls_from_strangers(living: Living
             assert b"Sasl" in sent, (port, sent)
             refused["spark"].append(port)
 
-    # One that hands over the rows of a single job is gone by now.
+    # A port that hands over the rows of a single job is gone by now.
     assert set().union(*map(set, refused.values())) >= ports & ports_of_jvm(living), (refused, ports)
     assert all(refused.values())

@@ -1,4 +1,4 @@
-"""Files that a process makes without an engine are private too, whatever the mask of the user says."""
+"""Files that a process makes without an engine are private too, whatever the umask of the user is."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.security, pytest.mark.seconds]
 # The one that is imported, which may be a copy with a planted hole.
 LIBRARY = Path(freshline.__file__).parent
 
-# Of each function that runs what it is given, the only places that may call it, with the reason.
+# The only places that may call each function that runs what it is given, with the reason.
 RUNS = {
     # The engine wrote it for the process that it started.
     "pickle.load": {"sources/files/apart.py"},

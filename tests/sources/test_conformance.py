@@ -239,7 +239,7 @@ class RabbitStream(System):
     # No message has these, and a stream needs no digest.
     may_be_null = frozenset({"message_id", "app_id", "timestamp", "headers", "digest"})
     gone = "QUEUE"
-    # One of the same name is another one.
+    # A stream of the same name is another one.
     comes_back = False
     secret = "url"
 
@@ -737,7 +737,7 @@ class TestKinesis(SecretConformance):
 
 
 class TestFramedStreams(TestFramedTopics):
-    """As those of topics: what a record is does not depend on what brings it."""
+    """The claims of framed topics: the connector that brings a record does not change it."""
 
     @pytest.fixture(params=[AvroStream, FramedJsonStream])
     def system(self, lab, kinesis, monkeypatch, request):
@@ -753,7 +753,7 @@ class TestPairs(FormatClaims):
 
 
 class TestFormatsOfFiles(FormatConformance):
-    """Of those with types, each has stories of its own too."""
+    """Formats of files. Each of those with types has stories of its own too."""
 
     @pytest.fixture(params=long_but([RowsInAvro], [RowsInFiles, RowsInOrc, RowsInAvro, RowsInXml, RowsInCsv]))
     def system(self, lab, tmp_path, request):

@@ -63,7 +63,7 @@ from tests.scenarios.graphs.case import (
     of_event,
 )
 
-# Of so many pairs of states of its sources at most a table is searched for.
+# The search for the states of a table's sources that give its rows takes at most so many combinations.
 MOST_STATES = 64
 VERIFIED = 0.02
 _SOURCE = pa.schema([("id", pa.int32()), ("g", pa.string()), ("v", pa.int64())])
@@ -157,7 +157,7 @@ class Play:
         self.case = case
         self.counts = counts
         self.tables: dict[str, Table] = {table.name: table for table in case.tables}
-        # Those that are not declared yet.
+        # The tables that are not declared yet.
         self.later = set(case.later)
         self.logs = frozenset(source.name for source in case.sources if source.log)
         # The states of each source, each with the time from when on it was there.
@@ -413,14 +413,14 @@ class Play:
                 freshline.suspend(name, for_=f"{minutes} minutes" if minutes else None, **manage)
                 until = self.lab.clock() + timedelta(minutes=minutes) if minutes else None
                 known = self.suspended.get(name, self.lab.clock())
-                # One that is suspended already stays as it is.
+                # A table that is suspended already stays as it is.
                 if known is not None and known <= self.lab.clock():
                     self.suspended[name] = until
             case Resume(table=name):
                 freshline.resume(name, **manage)
                 self.suspended.pop(name, None)
             case Override(table=name, seconds=seconds, minutes=minutes):
-                # One that is tighter than that of what drives the table is refused.
+                # A freshness that is tighter than that of a table which drives this one is refused.
                 with suppress(FreshnessError):
                     freshline.set_freshness(name, f"{seconds} seconds", for_=f"{minutes} minutes", **manage)
 

@@ -83,7 +83,7 @@ def test_lines_are_the_same_wherever_blocks_and_pieces_end(tmp_path, monkeypatch
             continue
         wanted = expected(data, reading)
         assert [(number, verdict) for number, _, verdict in sorted(rows)] == [(n, verdict) for n, _, verdict in wanted]
-        # Of one that is too large only the beginning is as it is written, with its byte order mark.
+        # Only the beginning of a line that is too large is as it is written, with its byte order mark.
         assert [text for _, text, verdict in sorted(rows) if not verdict] == [text for _, text, v in wanted if not v]
         assert found.records(reading.skip) == len(wanted)
 

@@ -275,7 +275,7 @@ def test_a_record_that_is_too_large_is_not_decoded_and_a_small_one_may_have_many
     assert (len(rows(found)[0]["v"]), found.codes[0].as_py()) == (1_000, None)
 
     found = read({1: schema}, [many], most_bytes=len(many) - 1, v=pa.list_(pa.int64()))
-    # Whoever reads the records says so.
+    # The reader of the records reports that one is too large.
     assert (rows(found), found.codes.to_pylist()) == ([None], [None])
 
 

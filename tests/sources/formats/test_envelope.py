@@ -595,7 +595,7 @@ def test_the_row_before_a_change_is_known_where_keys_may_change_places():
     assert read(envelope("d", None, old)).before == (1, "a")
     assert read({**old, "__deleted": "true", "__lsn": 5}).before == (1, "a")
     assert [read(envelope(op, row)).before for op in "cru"] == [None] * 3
-    # It is checked by nobody else: a value that does not fit rejects no event.
+    # Nobody else checks the row before: a value of it that does not fit rejects no event.
     columns = (("id", IntegerType()), ("v", IntegerType()))
     assert read(envelope("u", {"id": 1, "v": 1}, {"id": 1, "v": "x"}), *columns).before == ()
     for connector in ("mysql", "mariadb", "sqlserver"):

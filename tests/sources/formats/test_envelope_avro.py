@@ -177,7 +177,7 @@ def outcome(read, record):
 def random_event(chance):
     def row(key):
         values = {name: chance.choice([None, *values]) for name, (_, _, _, values) in KINDS.items()}
-        # Of a text that is no time nothing is compared but its rejection, which is of its column alone.
+        # For a text that is no time only its rejection is compared, which is of its column alone.
         return {"id": key, **values, "tz": chance.choice([values["tz"], None, "2026-11-26T12:00:00Z"])}
 
     op, key = chance.choice("crud"), chance.choice([1, 2])

@@ -666,7 +666,7 @@ def test_a_day_that_is_none_is_lost():
 
 
 def test_a_file_weighs_what_its_rows_do():
-    """Else a small file of many equal texts would be read here, where all of it is in memory."""
+    """Otherwise a small file of many equal texts would be read here, where all of it is in memory."""
     column = pa.DictionaryArray.from_arrays(pa.array([0] * 300, pa.int32()), ["x" * 100_000])
     data = parquet_file(pa.table({"t": column}), store_schema=False)
     found = ParquetRows(wanted(t=pa.string())).inspect(io.BytesIO(data), len(data), lambda: None)

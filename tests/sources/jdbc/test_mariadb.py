@@ -264,7 +264,7 @@ def test_the_certificate_of_a_server_is_verified(log, database, mariadb, monkeyp
     assert ("its certificate is not accepted" in str(error), error.retry_helps) == (True, False)
     connect("localhost", **{"tls.ca": str(mariadb.certificate)})
     assert log.refresh() is None
-    # It is one of another name.
+    # The certificate is one of another name.
     connect("127.0.0.1")
     assert "its certificate is not accepted" in str(log.error("DATABASE_REFUSED"))
     connect("localhost", **{"tls.ca": "/none.pem"})

@@ -76,7 +76,7 @@ def test_values_behind_the_position_and_within_the_overlap_are_read(log, databas
     assert log.refresh() == [(1, "a"), (2, "b"), (3, "c")]
     assert (log.step, log.position.value) == ("whole", "100")
     assert log.refresh() is None
-    # One is late within the overlap, the other one behind it.
+    # One row is late within the overlap, the other one behind it.
     database.sql("INSERT INTO t VALUES (4, 'd', 90), (5, 'e', 89)")
     assert log.refresh() == [(1, "a"), (2, "b"), (4, "d")]
     assert log.step == "changed"

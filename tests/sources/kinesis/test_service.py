@@ -231,7 +231,7 @@ def test_a_moment_to_come_has_nothing_before_it(log, kinesis):
     assert kinesis.asked["GetShardIterator"] == 0
     for record in kinesis.streams[log.stream].shards[FIRST].records.values():
         record.created_at += 7_200
-    # As if it had come.
+    # As if the moment had come.
     log.position = replace(log.position, starting=(moment - timedelta(hours=2)).isoformat())
     log.open()
     assert log.refresh() == numbered(0, 2)

@@ -376,7 +376,7 @@ def test_a_quiet_stream_has_a_commit_now_and_then_that_renews_what_is_known(log,
 
 @pytest.mark.parametrize("at_edge", [True, False])
 def test_records_that_expire_while_they_are_read_are_found_missing_at_the_edge(log, kinesis, monkeypatch, at_edge):
-    """Only there: elsewhere no record can expire between two pages."""
+    """Elsewhere than at the edge no record can expire between two pages."""
     from freshline.sources.kinesis import walk
 
     kinesis.send(log.stream, numbered(0, 6))

@@ -97,7 +97,7 @@ def test_a_loss_is_an_error_that_names_both_and_is_accepted_once(loss):
 
     accepted = replace(DECLARED, accepted_loss="shop@0/3E8")
     assert step(server, declared=accepted) is Step.BEGIN
-    # One at another position is another one.
+    # A loss at another position is another one.
     with pytest.raises(SlotLostError):
         step(server, declared=replace(DECLARED, accepted_loss="shop@0/3E7"))
     # Nothing was lost: the clause does nothing.

@@ -127,7 +127,7 @@ def test_a_stream_that_was_made_anew_is_an_error_until_that_is_accepted(log, mon
     assert (log.position.generation, log.position.next) == (1, len(new))
     send(log, b"e")
     assert log.refresh() == [b"e"]
-    # It accepts this one loss.
+    # The clause accepts this one loss.
     again(log)
     send(log, b"y", b"z")
     with pytest.raises(QueueReplacedError):
@@ -225,7 +225,7 @@ def test_a_broker_that_goes_and_comes_back_is_read_on(log, rabbitmq):
         log.refresh()
     assert away.value.retry_helps
     rabbitmq.start()
-    # It has begun to answer, and does not find its stream for a while.
+    # The broker has begun to answer, and does not find its stream for a while.
     while True:
         with suppress(BrokerError):
             assert log.refresh() == []
