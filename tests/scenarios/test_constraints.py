@@ -1,7 +1,7 @@
 """CONSTRAINT .. EXPECT over the rows that refreshes compute: counted, left out, kept in quarantine, or refused.
 
-Each story refreshes by one strategy. The table is compared with its query less the rows that the constraints
-leave out, and every row that is rejected is in quarantine once, wherever a refresh is stopped.
+Each story refreshes by one strategy. The table is compared with its query less the rows that the constraints leave
+out, and every row that is rejected is in quarantine once, wherever a refresh is stopped.
 """
 
 from __future__ import annotations

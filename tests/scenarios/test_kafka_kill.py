@@ -102,7 +102,7 @@ def declare(root: Path, servers: str, topic: str) -> None:
 
 @dataclass
 class Story:
-    """The events that are sent, and the rows that must follow. Their numbers are not in the order of their times."""
+    """The events that are sent, and the rows that must follow. They happened in another order than their numbers."""
 
     kafka: Topics
     spark: SparkSession

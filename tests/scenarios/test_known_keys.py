@@ -160,7 +160,7 @@ def test_large_batches_leave_each_key_once(lab, monkeypatch, kept, repeated):
     expected: dict[str, int] = {}
     rejected: Counter[str] = Counter()
     ids = 0
-    # Of the first batch few keys are there twice. Of the second more than a list of keys takes, and most are in the
+    # The first batch has few keys twice. The second has more of them than a list of keys takes, and most are in the
     # log already.
     for batch, (new, again) in enumerate(((SMALL_ROWS + 500, 90), (9_000, 14_000))):
         rows = [(f"k{number}", number % 3) for number in range(ids, ids + new)]

@@ -254,7 +254,7 @@ MATCHES = {
 
 @pytest.fixture
 def met(monkeypatch) -> list[int]:
-    """Of how many keys a match was found that begins as before, for each refresh that searches for such, but near."""
+    """The number of keys with a match that begins as before, for each refresh that searches 2 intervals ahead."""
     found: list[int] = []
     there = near.NearMatches.met
 
