@@ -259,8 +259,8 @@ HOLES: tuple[Planted, ...] = (
     ),
     _hole(
         "the confs stay", "engine/spark.py",
-        "            # Read by now. It may hold secrets.\n            folders.confs.unlink(missing_ok=True)",
-        "            # Read by now. It may hold secrets.\n            LOG.debug(\"read %s\", folders.confs)",
+        "            # Read by now. It may have secrets.\n            folders.confs.unlink(missing_ok=True)",
+        "            # Read by now. It may have secrets.\n            LOG.debug(\"read %s\", folders.confs)",
         "the secrets of spark-confs are on the disk", LIVING, slow=True,
     ),
     _hole(
