@@ -37,7 +37,7 @@ def compact(text: str) -> str:
 
 
 def affected(query: str, *changed: str, primary_key: Sequence[str] = ()) -> Affected:
-    """What is known of a query when these inputs changed."""
+    """The analysis of a query when these inputs changed."""
     found = find_affected(ResolvedQuery.of(query, SCHEMA), frozenset(changed), primary_key=tuple(primary_key))
     assert not isinstance(found, Reason), str(found)
     return found

@@ -74,7 +74,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize(("query", "key"), KEYS.values(), ids=KEYS)
-def test_a_key_holds_no_value_that_comes_out_otherwise(query, key):
+def test_a_key_has_no_value_that_comes_out_otherwise(query, key):
     found = look(query, "o", "c")
 
     assert isinstance(found, Affected), str(found)
@@ -178,7 +178,7 @@ THRESHOLDS = {
 
 
 @pytest.mark.parametrize("query", THRESHOLDS.values(), ids=THRESHOLDS)
-def test_a_row_that_passed_a_threshold_when_it_was_stored_is_looked_for(query):
+def test_a_row_that_passed_a_threshold_when_it_was_stored_is_found(query):
     found = look(query, "o", "c")
 
     assert isinstance(found, Affected), str(found)

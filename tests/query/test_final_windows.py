@@ -1,7 +1,7 @@
 """The windows that refreshes close are those of the definition, whenever they happen: DuckDB says so, of random cases.
 
 It reads what freshline makes of a query with EMIT FINAL, with the two watermarks of each refresh in it. No Spark is
-needed for that, so many hundreds of cases can be looked at. `tests/scenarios/test_final.py` has whole refreshes.
+needed for that, so many hundreds of cases can be checked. `tests/scenarios/test_final.py` has whole refreshes.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _naive(at: datetime | None) -> datetime | None:
 def refreshed(
     lowered: LoweredQuery, lateness: int, batches: Sequence[Sequence[Event]], chance: random.Random
 ) -> tuple[Bag, Bag]:
-    """What refreshes behind random batches append, and the late rows after the last."""
+    """The rows that refreshes behind random batches append, and the late rows after the last."""
     log, marks = Log(), watermarks(batches)
     found: Bag = Counter()
     after = None

@@ -1,4 +1,4 @@
-"""What is known of Spark's functions is what Spark knows of them."""
+"""The facts that freshline has of Spark's functions are Spark's own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GROUPED_ELSEWHERE = {"schema_of_variant_agg", "vector_avg", "vector_sum"}
         ("abs(a) + transform(b, x -> x + 1)", 0),
     ],
 )
-def test_aggregates_are_told_from_window_functions(text, aggregates):
+def test_aggregates_are_distinguished_from_window_functions(text, aggregates):
     tree = parse_one(text, dialect="spark")
 
     assert sum(is_aggregate(node) for node in tree.walk()) == aggregates
@@ -70,7 +70,7 @@ def test_every_aggregate_of_spark_is_known(spark):
 
     assert {name for name, group in found.items() if group == "agg_funcs"} == AGGREGATES - GROUPED_ELSEWHERE
     assert found.keys() >= AGGREGATES | UNORDERED
-    # What the parser takes for an aggregate must be one, or be used with OVER only.
+    # A function that the parser takes for an aggregate must be one, or be used with OVER only.
     for name, group in found.items():
         if not name.isidentifier() or name in VOLATILE:
             continue
@@ -95,7 +95,7 @@ def test_every_aggregate_of_spark_is_known(spark):
         ("array_sort(collect_list(v))", False),
     ],
 )
-def test_what_follows_the_order_of_reading_is_told(text, unordered):
+def test_a_function_that_follows_the_order_of_reading_is_known(text, unordered):
     tree = parse_one(f"SELECT {text}", dialect="spark")
 
     assert any(is_unordered(node) for node in tree.walk()) is unordered
@@ -122,7 +122,7 @@ BY_HOUR = "SELECT window(ts, '1 hour').start AS s FROM ev GROUP BY window(ts, '1
         (f"SELECT id FROM ({BY_HOUR}) a JOIN ev ON a.s = window(ev.ts, '1 hour').start", False),
     ],
 )
-def test_a_window_of_a_row_is_told_by_its_own_query(query, told):
+def test_a_window_of_a_row_is_known_by_its_own_query(query, told):
     calls = [node for node in parse_sql(query).walk() if name_of(node) == "window"]
 
     assert calls
@@ -132,7 +132,7 @@ def test_a_window_of_a_row_is_told_by_its_own_query(query, told):
 @pytest.mark.parametrize(
     "around", ["SELECT a.k FROM ({}) a JOIN ev ON a.k = ev.k", "SELECT id FROM ev WHERE k IN ({})"]
 )
-def test_a_session_is_told_by_its_own_query(around):
+def test_a_session_is_known_by_its_own_query(around):
     query = around.format("SELECT k FROM ev GROUP BY k, session_window(ts, '1 hour')")
 
     (call,) = (node for node in parse_sql(query).walk() if name_of(node) == "session_window")

@@ -1,7 +1,7 @@
 """Rows that have none of the affected keys are the same before and after: DuckDB says so, of random queries.
 
-No Spark is needed for it, so thousands of queries can be looked at. `FRESHLINE_GENERATED_QUERIES` is how many the long
-lane looks at, each after three rounds of changes.
+No Spark is needed for it, so thousands of queries can be checked. `FRESHLINE_GENERATED_QUERIES` is how many the long
+lane checks, each after three rounds of changes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_no_affected_key_is_missed_where_rows_are_there_by_what_all_see():
 
 
 @pytest.mark.slow
-def test_no_affected_key_is_missed_where_rows_meet_constants():
+def test_no_affected_key_is_missed_where_rows_are_joined_with_constants():
     counts = look_at(range(61_000, 61_008), other_forms=True)
 
     assert counts.refreshes > 25, counts
@@ -58,13 +58,13 @@ def test_no_affected_key_is_missed_where_rows_are_in_windows():
     counts = look_at(range(90_000, 90_005), windows=True)
 
     assert counts.refreshes > 25, counts
-    # What windows become is read by DuckDB too, and so are their definitions.
+    # The queries that windows become are read by DuckDB too, and so are their definitions.
     assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
     assert counts.by_definition > 20, counts
 
 
 @pytest.mark.slow
-def test_no_affected_key_is_missed_where_rows_meet_in_an_interval_of_time():
+def test_no_affected_key_is_missed_where_rows_are_joined_in_an_interval_of_time():
     counts = look_at(range(120_000, 120_002), intervals=True)
 
     assert counts.refreshes > 10, counts
@@ -74,7 +74,7 @@ def test_no_affected_key_is_missed_where_rows_meet_in_an_interval_of_time():
 @pytest.mark.long
 @pytest.mark.slow
 def test_matches_by_definition_are_those_that_python_finds():
-    """Where each row is of one variable only, they are looked for by `re` too."""
+    """Where each row is of one variable only, `re` finds them too."""
     matched, lettered = 0, 0
     for seed in range(130_000, 130_020):
         case = draw(seed, tables=TABLES, deep=2, patterns=True)
@@ -102,7 +102,7 @@ def test_no_affected_key_follows_the_order_in_which_doubles_are_added_up():
     counts = look_at(range(40_000, 40_002), doubles=True)
 
     assert counts.refreshes > 12, counts
-    # Most of what sums of DOUBLE are in has other columns to tell its rows apart.
+    # Most queries with sums of DOUBLE have other columns that identify their rows.
     assert counts.reasons["INEXACT_KEY"] < counts.refreshes / 5, counts
 
 
@@ -138,7 +138,7 @@ def test_no_affected_key_of_many_queries_is_missed_where_rows_are_there_by_what_
 
 
 @pytest.mark.long
-def test_no_affected_key_of_many_queries_is_missed_where_rows_meet_constants():
+def test_no_affected_key_of_many_queries_is_missed_where_rows_are_joined_with_constants():
     wanted = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
 
     counts = look_at(range(11_000_000, 11_000_000 + wanted // TABLES), other_forms=True)
@@ -148,7 +148,7 @@ def test_no_affected_key_of_many_queries_is_missed_where_rows_meet_constants():
 
 
 @pytest.mark.long
-def test_no_affected_key_of_many_queries_is_missed_where_rows_meet_in_an_interval_of_time():
+def test_no_affected_key_of_many_queries_is_missed_where_rows_are_joined_in_an_interval_of_time():
     wanted = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
 
     counts = look_at(range(12_000_000, 12_000_000 + wanted // TABLES), intervals=True)

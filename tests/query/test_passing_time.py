@@ -1,4 +1,4 @@
-"""Temporal filters: as time passes, the keys and the signed rows that are found hold every change of the result.
+"""Temporal filters: as time passes, the keys and the signed rows that are found cover every change of the result.
 
 Between two instants rows enter and leave, and others change. A failure names its seed.
 """

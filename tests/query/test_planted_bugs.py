@@ -62,7 +62,7 @@ def without_guard(real):
 
 
 def without_null_asked(real):
-    """A NULL that is looked for by NOT IN is overlooked."""
+    """A NULL that NOT IN searches for is overlooked."""
 
     def not_in(node, query, touched, inside, guards):
         condition = real(node, query, touched, inside, guards)
@@ -72,12 +72,12 @@ def without_null_asked(real):
 
 
 def without_totals(real):
-    """Only the groups that hold every grouping column are looked for."""
+    """Only the groups that have every grouping column are searched for."""
     return lambda self, items, group=None: real(self, items)
 
 
 def without_right_side(real):
-    """A set operation looks at its left side only."""
+    """Only the left side of a set operation is read."""
 
     def set_operation(query, context):
         if isinstance(query, exp.SetOperation):
@@ -89,7 +89,7 @@ def without_right_side(real):
 
 
 def with_plain_equality(real):
-    """Partitions are found with `=`, which no NULL meets."""
+    """Partitions are found with `=`, which matches no NULL."""
     return lambda *arguments: real(*arguments).replace("<=>", "=")
 
 
@@ -104,7 +104,7 @@ def with_every_condition(real):
 
 
 def with_one_value(real):
-    """What a subquery gives for a row is part of the key with its new value only."""
+    """The value of a subquery for a row is part of the key with its new value only."""
 
     def some_rows(select, changed, guards, exactness):
         alone = sum(table.name in changed for table in select.find_all(exp.Table)) == 1
@@ -117,12 +117,12 @@ def with_one_value(real):
 
 
 def with_selected_columns(real):
-    """All grouping columns are taken for the key, although a window looks at more rows."""
+    """All grouping columns are taken for the key, although a window reads more rows."""
     return lambda query: []
 
 
 def below_an_outer_join(real):
-    """Changed rows tell keys by themselves below any join, where a row without a partner has NULL for them."""
+    """Changed rows give keys by themselves below any join, where a row without a partner has NULL for them."""
     return lambda join: "INNER"
 
 
@@ -156,7 +156,7 @@ def with_truncation(real):
 
 
 def with_an_open_gap(real):
-    """Rows exactly a gap apart are in two sessions."""
+    """Rows with a distance of exactly one gap are in two sessions."""
     return lambda self: real(replace(self, gap=self.gap - 1))
 
 
@@ -166,7 +166,7 @@ def from_the_second_row(real):
 
 
 def before_and_not_at(real):
-    """A version does not hold at the moment since when it holds."""
+    """A version does not apply at the moment from which it applies."""
     return property(lambda self: real.fget(self).replace(">=", ">").replace(" < ", " <= "))
 
 
@@ -214,7 +214,7 @@ BUGS = [
 ]
 
 
-# What only shows where a subquery does more than it mostly does.
+# Bugs that only show where a subquery does more than it mostly does.
 OF_SUBQUERIES = (with_every_condition, with_one_value)
 
 

@@ -239,7 +239,7 @@ def test_a_refresh_reads_the_windows_from_the_first_changed_row_on(query):
     [
         # A place is counted from the last time on, so a late row moves nearly all.
         f"SELECT * FROM {COUNT.replace('BY ts', 'BY ts DESC')}",
-        # The table does not have each window, or not what tells it.
+        # The table does not have each window, or lacks the columns that identify it.
         f"SELECT {BOUNDS} FROM {COUNT} WHERE v > 1",
         f"SELECT {BOUNDS} FROM {COUNT} GROUP BY {BOUNDS} HAVING count(*) > 1",
         f"SELECT k, window_start, window_end FROM {COUNT}",

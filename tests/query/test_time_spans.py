@@ -1,4 +1,4 @@
-"""Reading only the span of time around changes and affected keys gives no other rows, looked at in DuckDB.
+"""Reading only the span of time around changes and affected keys gives no other rows, checked in DuckDB.
 
 Random rows at two times: a search for keys is run over the rows that its bounds leave, and the query over the rows that
 the reaches of its keys leave. Both must give the rows that they give over whole inputs.
@@ -74,7 +74,7 @@ QUERIES = {
     "unix_micros(s.fell) DESC RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until FROM seen s "
     "WHERE s.fell IS NOT NULL) r ON r.k = e.k AND e.ts >= r.fell AND (r.until IS NULL OR e.ts < r.until)",
     "either": f"SELECT id, ts FROM ev WHERE v > 1 UNION ALL SELECT e.id, s.fell FROM ev e JOIN seen s ON {ON}",
-    # A condition of WHERE that a row without a partner meets says nothing of the changed row that it would match.
+    # A condition of WHERE that is true for a row without a partner says nothing of the changed row that it would match.
     "missing or later": "SELECT e.id, e.ts FROM ev e LEFT JOIN seen s ON s.id = e.id "
     "WHERE s.fell IS NULL OR s.fell > e.ts + INTERVAL 1 HOUR",
     "missing or later, counted": "SELECT e.k, count(*) AS n FROM ev e LEFT JOIN seen s ON s.id = e.id "
@@ -305,7 +305,7 @@ def without_neighbours(real):
 
 
 def with_shorter_frames(real):
-    """Around affected keys an hour less is read than their frames hold."""
+    """Around affected keys an hour less is read than their frames span."""
 
     def frame_of(window):
         frame = real(window)

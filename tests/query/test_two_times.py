@@ -1,6 +1,6 @@
-"""Whatever changes, the keys that are found hold every row by which the result differs.
+"""Whatever changes, the keys that are found cover every row by which the result differs.
 
-Rows are few and alike, with NULL among the values, so that changes meet each other; a failure names its seed.
+Rows are few and alike, with NULL among the values, so that changes touch the same rows; a failure names its seed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ QUERIES = {
     "OR a < (SELECT max(f) FROM z WHERE z.e = s.a)",
     "partitions of rows above": "SELECT a, b, rank() OVER (PARTITION BY a ORDER BY b) AS n FROM s "
     "WHERE b >= (SELECT avg(CAST(d AS DECIMAL)) FROM r)",
-    # Subqueries that look at the row.
+    # Subqueries that read the row.
     "NOT IN": "SELECT a, b FROM s WHERE a NOT IN (SELECT c FROM r WHERE d > 1)",
     "a correlated NOT IN": "SELECT a, b FROM s WHERE a NOT IN (SELECT c FROM r WHERE r.d = s.b)",
     "a NOT IN below EXISTS": "SELECT a, b FROM s WHERE EXISTS "
@@ -54,7 +54,7 @@ QUERIES = {
     "another row of the same table": "SELECT a, count(*) AS n FROM s x WHERE EXISTS "
     "(SELECT 1 FROM s y WHERE y.a = x.a AND y.b <> x.b) AND NOT EXISTS "
     "(SELECT 1 FROM s y WHERE y.a = x.a AND y.b > x.b AND y.b > 3) GROUP BY a",
-    # What they give is part of the key, and two of their inputs change: rows meet now that did not meet before.
+    # Their values are part of the key, and two of their inputs change: rows match now that did not match before.
     "a sum over a join in a key": "SELECT abs(a) AS a, (SELECT sum(z.f) FROM r JOIN z ON r.d = z.e "
     "WHERE r.c = s.a) AS m FROM s",
     "a sum over pairs of one table in a key": "SELECT abs(a) AS a, "
@@ -91,7 +91,7 @@ QUERIES = {
 
 
 def asked_for(query, *changed):
-    """What is asked for the affected keys, without quotes."""
+    """The queries for the affected keys, without quotes."""
     found = find_affected(ResolvedQuery.of(query, RELATIONS), frozenset(changed))
     assert not isinstance(found, Reason), found
     return [text.replace("`", "") for text in found.queries]

@@ -1,10 +1,10 @@
-"""The promise of the affected keys, looked at in DuckDB: no row outside of them differs between two times.
+"""The promise of the affected keys, checked in DuckDB: no row outside of them differs between two times.
 
 The SQL of an analysis is run as it is, translated, over tables of two times, without Spark: a check takes milliseconds,
-so that many queries can meet many changes. What runs it in a refresh is `freshline.refresh.keys`, which has tests of
+so that many queries can be tried with many changes. In a refresh `freshline.refresh.keys` runs it, which has tests of
 its own.
 
-The signed changed rows of an `Algebra` are looked at in the same way: their sums are those by which the groups differ.
+The signed changed rows of an `Algebra` are checked in the same way: their sums are those by which the groups differ.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TIME_WINDOW = (
 
 @dataclass(frozen=True)
 class Found:
-    """What an analysis and the two results say of a change.
+    """The findings of an analysis and of the two results about a change.
 
     `keys` are the affected ones, `differing` those of the rows by which the two results differ; `alike` says whether
     the query as the analysis read it gives the rows of the query as it was written.
@@ -221,7 +221,7 @@ def _followed(
 
 
 def _signed(kind: AggregateKind, argument: int | None) -> str:
-    """What signed rows add to a count or a sum, in SQL."""
+    """The share of signed rows in a count or a sum, in SQL."""
     match kind:
         case AggregateKind.COUNT_ROWS:
             return f'sum("{SIGN}")'
@@ -260,5 +260,5 @@ def _different(left: str, right: str, columns: Sequence[str]) -> str:
     return f"SELECT {names} FROM ({_difference(left, right)})"
 
 
-# What a test that changes the analysis has to forget.
+# The caches that a test which changes the analysis has to clear.
 KEPT = (_analysed, _followed)

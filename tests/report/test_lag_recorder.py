@@ -1,4 +1,4 @@
-"""Looks at all tables become rows of the control store, a few a minute."""
+"""Checks of all tables become rows of the control store, a few a minute."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def status(name: TableName, lag: float | None, freshness: int = 60) -> TableStat
     )  # fmt: skip
 
 
-def test_what_is_seen_of_the_lag_is_kept_and_a_restart_goes_on_with_it(store):
+def test_the_lag_that_is_seen_is_kept_and_a_restart_goes_on_with_it(store):
     recorder = LagRecorder(store.history)
     for second in range(0, 121, 10):
         recorder.record([status(SPEND, 40.0 + second), status(EMPTY, None)], NOON + timedelta(seconds=second))
@@ -45,12 +45,12 @@ def test_what_is_seen_of_the_lag_is_kept_and_a_restart_goes_on_with_it(store):
     assert set(summary) == {SPEND}
     spans = store.history.recent_spans(NOON, now)[SPEND]
     assert [(span.greatest_seconds, span.last_seconds) for span in spans] == [(70.0, 70.0), (170.0, 2.0)]
-    # It was late from second 20 on, and newer data came between the last two looks.
+    # It was late from second 20 on, and newer data came between the last two checks.
     assert (summary[SPEND].judged_day, summary[SPEND].late_day) == (140.0, 115.0)
 
 
 @pytest.mark.seconds
-def test_what_could_not_be_written_is_written_by_the_next_look_and_counted_once(store, monkeypatch):
+def test_a_span_that_could_not_be_written_is_written_by_the_next_check_and_counted_once(store, monkeypatch):
     names = [TableName.parse(f"t{n}") for n in range(120)]
     recorder = LagRecorder(store.history)
     recorder.record([status(name, 10.0) for name in names], NOON)

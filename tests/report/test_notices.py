@@ -1,4 +1,4 @@
-"""What Dagster is told: changes at once, else each table in its turn, and never too much."""
+"""The reports to Dagster: changes at once, else each table in its turn, and never too much."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Told:
             lambda _: self.told_otherwise,
         )  # fmt: skip
         self.notices = found
-        # What is remembered goes through the text that a sensor keeps.
+        # The memory goes through the text that a sensor keeps.
         self.memory = Memory.from_json(memory.to_json())
         return [(str(each.table), each.kind) for each in found]
 
@@ -67,7 +67,7 @@ class Told:
         return Counter(kind for _ in range(count) for _, kind in self.tick())
 
 
-def test_a_table_that_is_kept_is_told_once_a_turn_and_checked_once_an_hour():
+def test_a_table_that_is_kept_is_reported_once_a_turn_and_checked_once_an_hour():
     told = Told(status())
 
     assert told.tick() == [("orders", MATERIALIZED), ("orders", CHECKED)]
@@ -81,7 +81,7 @@ def test_also_when_nothing_was_new():
     assert told.ticks(60)[MATERIALIZED] >= 10
 
 
-def test_a_table_that_is_not_kept_up_is_not_told_and_one_that_is_late_but_moves_on_is():
+def test_a_table_that_is_not_kept_up_is_not_reported_and_one_that_is_late_but_moves_on_is():
     told = Told(status())
     told.tick()
     told.set(lag_seconds=500.0, last_refresh=LastRefresh("append", "", 0.1, NOW - timedelta(hours=1)))
@@ -107,7 +107,7 @@ def test_turns_follow_each_other_without_gap_or_overlap_also_over_a_silence():
     assert all(before[1] == after[0] for before, after in itertools.pairwise(spans))
 
 
-def test_a_failure_is_told_at_once_and_once_and_so_is_its_end():
+def test_a_failure_is_reported_at_once_and_once_and_so_is_its_end():
     told = Told(status())
     told.tick()
     told.set(state="FAILED", error={"code": "SOURCE", "message": "gone"})
@@ -130,7 +130,7 @@ def test_a_table_that_fails_now_and_then_does_not_fill_the_log():
     assert events <= 2 * 60 + 60 + 1
 
 
-def test_what_is_left_alone_is_told_by_its_name_whatever_else_is_wrong():
+def test_a_table_that_is_left_alone_is_reported_by_its_standing_whatever_else_is_wrong():
     told = Told(status(state="FAILED"))
     told.tick()
     told.left_alone = {ORDERS: Standing.SUSPENDED}
@@ -139,7 +139,7 @@ def test_what_is_left_alone_is_told_by_its_name_whatever_else_is_wrong():
     assert told.notices[0].standing is Standing.SUSPENDED
 
 
-def test_a_table_without_data_is_told_when_its_first_data_come():
+def test_a_table_without_data_is_reported_when_its_first_data_come():
     told = Told(status(version=None, lag_seconds=None, state="SCHEDULED", last_refresh=None))
     assert told.ticks(30) == {}
 
@@ -172,7 +172,7 @@ def test_a_table_at_the_edge_of_its_promise_does_not_fill_the_log():
     assert checks <= 2 * 60
 
 
-def test_a_batch_table_is_told_only_when_something_else_than_a_run_refreshed_it():
+def test_a_batch_table_is_reported_only_when_something_else_than_a_run_refreshed_it():
     before = LastRefresh("full", "yesterday", 1.0, NOW - timedelta(days=1))
     told = Told(status(freshness_seconds=3600, last_refresh=before), turn=None)
     told.tick()
@@ -187,7 +187,7 @@ def test_a_batch_table_is_told_only_when_something_else_than_a_run_refreshed_it(
 
 
 @pytest.mark.slow
-def test_a_thousand_tables_are_told_within_the_bounds_and_none_is_forgotten():
+def test_a_thousand_tables_are_reported_within_the_bounds_and_none_is_forgotten():
     tables = [TableName.parse(f"t{number}") for number in range(1000)]
     told = Told(*(status(table) for table in tables), turn=turn_seconds(10, 1000))
     seen: Counter[str] = Counter()
@@ -202,7 +202,7 @@ def test_a_thousand_tables_are_told_within_the_bounds_and_none_is_forgotten():
     assert len(seen) == 1000
 
 
-def test_changes_that_find_no_room_are_told_by_the_next_look():
+def test_changes_that_find_no_room_are_reported_by_the_next_check():
     tables = [TableName.parse(f"t{number}") for number in range(250)]
     told = Told(*(status(table) for table in tables), turn=turn_seconds(10, 250))
     told.tick()

@@ -39,7 +39,7 @@ def test_a_refresh_comes_back_from_its_json_as_it_was():
         RESULT.state = State.SUCCEEDED  # type: ignore[misc]
 
 
-def test_what_a_newer_engine_adds_is_left_out_and_what_is_missing_is_an_error():
+def test_a_field_that_a_newer_engine_adds_is_left_out_and_one_that_is_missing_is_an_error():
     answer = over_the_wire(RESULT.as_json())
 
     assert read_result(RefreshResult, {**answer, "partition": "2026-11-01"}) == read_result(RefreshResult, answer)

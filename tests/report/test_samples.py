@@ -38,7 +38,7 @@ def hidden(mask: Mask, *columns: str) -> set[str]:
 
 
 @pytest.mark.parametrize("written", ["EMAIL", "customer.email"])
-def test_what_is_computed_from_a_masked_column_is_masked_in_every_table_behind_it(tmp_path, written):
+def test_a_column_computed_from_a_masked_one_is_masked_in_every_table_behind_it(tmp_path, written):
     found = masks(tmp_path, written)
 
     assert hidden(found[CUSTOMER], "id", "email", "country") == {"email"}

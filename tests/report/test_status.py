@@ -120,7 +120,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 def fresh(project: Project) -> None:
-    """Orders and prices were read once, spend holds the newest of both."""
+    """Orders and prices were read once, spend has the newest of both."""
     project.commit(ORDERS, 1, 3, stamp=before(60))
     project.write(project.path(PRICES), 2)
     project.commit(
@@ -219,7 +219,7 @@ def test_a_commit_that_the_engine_did_not_live_to_record_is_the_newest(project: 
     assert spend.error is None
 
 
-def test_a_failed_refresh_is_told_with_its_error(project: Project) -> None:
+def test_a_failed_refresh_is_reported_with_its_error(project: Project) -> None:
     fresh(project)
     error = QueryError("there is no column b.", where="spend").as_json()
     project.record(SPEND, datetime.now(UTC) + timedelta(seconds=1), 0, state="FAILED", error=error)
@@ -231,7 +231,7 @@ def test_a_failed_refresh_is_told_with_its_error(project: Project) -> None:
     assert spend.version == 0
 
 
-def test_what_needs_a_person_is_told(project: Project) -> None:
+def test_a_problem_that_needs_a_person_is_reported(project: Project) -> None:
     fresh(project)
     problem = FileChangedError("the file changed after it was read.", where="landing/a.csv")
     project.record(ORDERS, datetime.now(UTC) + timedelta(seconds=1), 0, problems=(problem,))
@@ -239,7 +239,7 @@ def test_what_needs_a_person_is_told(project: Project) -> None:
     assert project.status()[ORDERS].problems == (str(problem),)
 
 
-def test_what_the_engine_refreshes_now_is_running(project: Project) -> None:
+def test_a_table_that_the_engine_refreshes_now_is_running(project: Project) -> None:
     fresh(project)
 
     status = project.status(running=[SPEND])
@@ -346,7 +346,9 @@ def test_each_version_is_counted_once(project: Project, monkeypatch: pytest.Monk
     assert sorted(counted) == sorted({project.path(name) for name in (ORDERS, PRICES, SPEND)})
 
 
-def test_what_is_not_counted_opens_no_log_and_tells_all_else(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_status_without_counts_opens_no_log_and_reports_all_else(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fresh(project)
     counted = project.status()
 
@@ -363,7 +365,7 @@ def test_what_is_not_counted_opens_no_log_and_tells_all_else(project: Project, m
     }
 
 
-def test_a_damaged_log_is_told_on_its_line_and_hides_no_other(project: Project) -> None:
+def test_a_damaged_log_is_reported_on_its_line_and_hides_no_other(project: Project) -> None:
     fresh(project)
     (log,) = (project.path(ORDERS) / "_delta_log").glob("*0.json")
     log.write_text("not a commit")
@@ -379,7 +381,7 @@ def test_a_damaged_log_is_told_on_its_line_and_hides_no_other(project: Project) 
     assert (status[SPEND].error, status[SPEND].unreadable) == (None, False)
 
 
-def test_the_id_of_a_table_is_read_from_its_newest_commits_where_they_tell_it(project: Project) -> None:
+def test_the_id_of_a_table_is_read_from_its_newest_commits_where_they_name_it(project: Project) -> None:
     path = project.path(ORDERS)
     project.commit(ORDERS, 1, 3)
     identity = delta_log.table_id(path)
@@ -410,7 +412,7 @@ def test_a_table_that_somebody_replaced_has_its_new_id(project: Project) -> None
     assert newest.table_id == "another"
 
 
-def test_a_table_that_only_has_some_partitions_tells_no_lag(project):
+def test_a_table_that_only_has_some_partitions_reports_no_lag(project):
     fresh(project)
     positions = {ORDERS: project.position(ORDERS, seq=1), PRICES: project.position(PRICES)}
     project.commit(SPEND, 9, 1, positions=positions, spans=(Span(before(60), before(30), "f"),))
@@ -420,7 +422,7 @@ def test_a_table_that_only_has_some_partitions_tells_no_lag(project):
     assert project.status()[SPEND].lag_seconds is not None
 
 
-def test_looking_at_tables_loads_no_library_for_their_rows():
+def test_the_status_of_tables_loads_no_library_for_their_rows():
     code = (
         "import sys; import freshline.report.status; "
         "print(sorted({'pandas', 'pyarrow.dataset', 'pyspark', 'dagster'} & set(sys.modules)))"

@@ -13,7 +13,7 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
     assert text.splitlines() == ["name          rows", "a                1", "longer_name  1,000"]
 
 
-def test_null_is_told_apart_from_an_empty_text() -> None:
+def test_null_is_distinguished_from_an_empty_text() -> None:
     assert table_text(["a", "b"], [[None, "x"], ["", "y"]]).splitlines()[1:] == ["NULL  x", "      y"]
 
 

@@ -85,7 +85,7 @@ def test_new_rows_in_give_new_rows_out(query, changed, read_as_changes):
         ),
     ],
 )
-def test_what_is_not_new_rows_for_new_rows_is_refused_with_the_fragment(query, changed, about):
+def test_a_change_that_is_not_new_rows_for_new_rows_is_refused_with_the_fragment(query, changed, about):
     refused = changes_of(query, *changed)
 
     assert isinstance(refused, Reason), refused

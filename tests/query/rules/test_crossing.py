@@ -71,7 +71,7 @@ def test_a_row_crosses_where_a_moment_passes_its_time(query, shown):
         f"SELECT a FROM ev AS e(a, ts) WHERE ts > {NOW}",
     ],
 )
-def test_rows_are_looked_at_where_a_filter_is_not_understood(query):
+def test_rows_are_read_where_a_filter_is_not_understood(query):
     assert crossings(query) is None
 
 

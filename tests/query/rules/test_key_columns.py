@@ -1,4 +1,4 @@
-"""The columns that tell changes apart: grouping, grouping sets, DISTINCT, windows and QUALIFY."""
+"""The columns that identify changes: grouping, grouping sets, DISTINCT, windows and QUALIFY."""
 
 from __future__ import annotations
 

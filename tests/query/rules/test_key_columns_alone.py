@@ -1,4 +1,4 @@
-"""Below an inner join on a key of one type, changed rows tell the keys by themselves."""
+"""Below an inner join on a key of one type, changed rows alone give the keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def queries(text, *changed, key=("k",), types=TYPES):
     return shown(found)
 
 
-def test_each_side_of_a_join_tells_the_key():
+def test_each_side_of_a_join_gives_the_key():
     text = "SELECT l.k, l.a, r.b FROM l JOIN r ON l.k = r.k WHERE l.a <> 'x' AND r.b > l.a"
 
     assert queries(text, "l", "r") == (
@@ -49,7 +49,7 @@ def test_equality_goes_on_from_table_to_table():
         ("SELECT l.k FROM l JOIN r ON l.k = r.k OR l.a = r.b", "r"),
     ],
 )
-def test_rows_beside_them_are_looked_at_where_equality_does_not_say_enough(text, changed):
+def test_rows_beside_them_are_read_where_equality_does_not_say_enough(text, changed):
     assert any("JOIN" in query or "EXISTS" in query for query in queries(text, changed))
 
 

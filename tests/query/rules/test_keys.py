@@ -1,4 +1,4 @@
-"""What the analysis answers as a whole: the columns it chooses, and everything it refuses, with the reason."""
+"""The whole answer of the analysis: the columns it chooses, and everything it refuses, with the reason."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_a_query_whose_read_inputs_did_not_change_asks_for_nothing():
     assert affected("WITH t AS (SELECT * FROM c) SELECT id FROM o", "c").queries == ()
 
 
-def test_stages_cannot_meet_an_input_of_their_name():
+def test_stages_cannot_be_confused_with_an_input_of_their_name():
     schema = {**SCHEMA, "stage_0": ("k",)}
     query = "SELECT s.k, x.n FROM stage_0 s JOIN (SELECT k, count(*) AS n FROM o GROUP BY k) x ON x.k = s.k"
     found = find_affected(ResolvedQuery.of(query, schema), frozenset({"o"}))

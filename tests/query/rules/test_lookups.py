@@ -43,7 +43,7 @@ def own(text):
         ),
     ],
 )
-def test_what_a_dimension_decides_is_left_out(query, columns, text):
+def test_a_condition_that_a_dimension_decides_is_left_out(query, columns, text):
     found = own(query)
 
     assert isinstance(found, OwnRows)

@@ -52,7 +52,7 @@ def suspension(text: str, **more: Any) -> Suspension:
 
 
 class Ledger:
-    """Keeps open alerts from one evaluation to the next, as the control store does, and what was told."""
+    """Keeps open alerts from one evaluation to the next, as the control store does, and all that was reported."""
 
     def __init__(self, settings: AlertSettings | None = None) -> None:
         self.settings = settings or AlertSettings()
@@ -61,7 +61,7 @@ class Ledger:
         self._ids = count(1)
 
     def check(self, found: Situation, now: datetime) -> list[tuple[AlertEvent, str, AlertKind]]:
-        """Evaluate, keep, and return what is told this time."""
+        """Evaluate, keep, and return what is reported this time."""
         return self.keep(evaluate(found, self.open, self.settings, now))
 
     def keep(self, evaluation: Evaluation) -> list[tuple[AlertEvent, str, AlertKind]]:

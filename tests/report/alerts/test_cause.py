@@ -66,7 +66,7 @@ def test_a_silent_scheduler_is_the_cause_of_batch_tables_only() -> None:
     assert "Dagster" not in cause(situation(LOG, SPEND, REPORT, scheduler=scheduler))
 
 
-def test_what_waits_for_a_batch_table_names_the_scheduler() -> None:
+def test_a_table_that_waits_for_a_batch_table_names_the_scheduler() -> None:
     above = replace(SPEND, mode=Mode.BATCH)
     said = cause(situation(LOG, above, REPORT, scheduler=silent("Dagster's daemon has ended")))
 

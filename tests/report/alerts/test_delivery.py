@@ -26,7 +26,7 @@ LATE = Alert("orders", AlertKind.LATE, AlertLevel.WARN, "it waits", NOW, NOW, NO
 
 
 class Memory:
-    """A channel that keeps what it is told, or refuses it."""
+    """A channel that keeps the messages it receives, or refuses them."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.told: list[Message] = []
@@ -112,7 +112,7 @@ def test_a_channel_that_is_back_gets_what_it_missed(alerts: AlertStore, clock: C
     assert [message.event for message in channel.told] == [AlertEvent.RAISED, AlertEvent.RECOVERED]
 
 
-def test_that_it_is_over_is_not_told_before_that_it_began(alerts: AlertStore, clock: Clock) -> None:
+def test_that_it_is_over_is_not_reported_before_that_it_began(alerts: AlertStore, clock: Clock) -> None:
     raise_late(alerts)
     recover(alerts)
     first, _ = alerts.pending("pager")
@@ -121,7 +121,7 @@ def test_that_it_is_over_is_not_told_before_that_it_began(alerts: AlertStore, cl
     assert due_deliveries(alerts.pending("pager"), NOW) == []
 
 
-def test_a_message_that_is_refused_does_not_hold_up_others(alerts: AlertStore, clock: Clock) -> None:
+def test_a_message_that_is_refused_does_not_delay_others(alerts: AlertStore, clock: Clock) -> None:
     class Picky(Memory):
         def deliver(self, message: Message) -> None:
             if message.subject == "orders":
@@ -152,11 +152,11 @@ def test_after_a_day_it_is_given_up_with_a_line(
     assert errors == [
         "channel pager was not told that orders is late (raised), and is not tried again: it answered 500."
     ]
-    # The outage is told once, not at each try.
+    # The outage is reported once, not at each try.
     assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 1
 
 
-def test_what_another_try_would_harm_is_given_up_at_once(alerts: AlertStore, clock: Clock) -> None:
+def test_a_message_that_another_try_would_harm_is_given_up_at_once(alerts: AlertStore, clock: Clock) -> None:
     found = courier(alerts, Memory(DeliveryError("one was refused.", final=True)), clock)
     raise_late(alerts)
     found.deliver_due()
@@ -176,7 +176,7 @@ def test_a_channel_of_the_project_may_raise_anything(
     assert "a secret" not in caplog.text
 
 
-def test_a_clock_that_was_set_back_does_not_hold_up_a_message(alerts: AlertStore, clock: Clock) -> None:
+def test_a_clock_that_was_set_back_does_not_delay_a_message(alerts: AlertStore, clock: Clock) -> None:
     channel = Memory(DeliveryError("it answered 500."))
     found = courier(alerts, channel, clock)
     raise_late(alerts)
@@ -212,7 +212,7 @@ class Forgetful(AlertStore):
         super().delivered(delivery, now)
 
 
-def test_what_could_not_be_noted_is_not_told_again(alerts: AlertStore, clock: Clock) -> None:
+def test_a_delivery_that_could_not_be_noted_is_not_repeated(alerts: AlertStore, clock: Clock) -> None:
     store, channel = Forgetful(alerts), Memory()
     found = courier(store, channel, clock)
     raise_late(alerts)
@@ -226,7 +226,7 @@ def test_what_could_not_be_noted_is_not_told_again(alerts: AlertStore, clock: Cl
 
 
 class Away(AlertStore):
-    """A store that is away for one look."""
+    """A store that is away for one check."""
 
     def __init__(self, store: AlertStore, checks: int) -> None:
         super().__init__(store._database)
@@ -239,7 +239,7 @@ class Away(AlertStore):
         return super().pending(channel)
 
 
-def test_a_courier_looks_again_after_the_store_was_away(
+def test_a_courier_checks_again_after_the_store_was_away(
     alerts: AlertStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("freshline.report.alerts.delivery._LOOK_SECONDS", 0.05)
@@ -270,7 +270,7 @@ class Stuck:
         self.go_on.wait(30)
 
 
-def test_a_channel_that_hangs_holds_up_no_other(alerts: AlertStore, clock: Clock, web: WebServer) -> None:
+def test_a_channel_that_hangs_delays_no_other(alerts: AlertStore, clock: Clock, web: WebServer) -> None:
     stuck = Stuck()
     webhook = WebhookChannel({"url": web.url, "private-addresses": True}, resolver(Path("/"), {}))
     slow, quick = courier(alerts, stuck, clock, "slow"), courier(alerts, webhook, clock, "quick")

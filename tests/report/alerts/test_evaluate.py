@@ -1,4 +1,4 @@
-"""What is told, and when: once on the change, a reminder, once when it is over."""
+"""The moments of a report: once on the change, a reminder, once when it is over."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def orders(seconds: float, lag: float | None, **more: Any) -> Standing:
 def test_a_table_inside_its_promise_is_no_alert() -> None:
     ledger = Ledger()
     for second in range(0, 120, 2):
-        # Refreshed every 9.9 seconds: it is anything up to 9.9 seconds old when it is looked at.
+        # Refreshed every 9.9 seconds: it is anything up to 9.9 seconds old when it is checked.
         assert ledger.check(situation(orders(second, second % 9.9)), at(second)) == []
 
 
-def test_a_late_table_is_told_once_within_15_seconds_and_once_when_it_is_over() -> None:
+def test_a_late_table_is_reported_once_within_15_seconds_and_once_when_it_is_over() -> None:
     ledger = Ledger()
     told = {}
     for second in range(0, 61, 2):
@@ -58,7 +58,7 @@ def test_a_refresh_that_takes_a_moment_longer_is_no_alert() -> None:
     assert Ledger().check(situation(orders(0, 14.9)), NOW) == []
 
 
-def test_what_was_read_a_while_ago_tells_nothing_of_now() -> None:
+def test_a_status_that_was_read_a_while_ago_says_nothing_of_now() -> None:
     # Three seconds late when it was read; it may have been refreshed since.
     found = situation(orders(-4, 13.0), read_at=at(-4))
 
@@ -74,7 +74,7 @@ def test_a_table_that_breaks_its_promise_in_each_cycle_stays_one_alert() -> None
     assert [event for event, *_ in ledger.told] == [RAISED]
 
 
-def test_a_table_far_behind_is_told_as_fail_at_once() -> None:
+def test_a_table_far_behind_is_reported_as_fail_at_once() -> None:
     ledger = Ledger()
     ledger.check(situation(orders(0, 3600.0)), NOW)
 
@@ -88,7 +88,7 @@ def test_the_declared_lags_win_over_the_freshness() -> None:
     assert Ledger().check(situation(replace(patient, warn_after=90)), NOW) == [(RAISED, "orders", LATE)]
 
 
-def test_a_level_that_falls_and_rises_again_is_told_once() -> None:
+def test_a_level_that_falls_and_rises_again_is_reported_once() -> None:
     ledger = Ledger()
     for second, lag in enumerate([30.0, 17.0, 30.0, 17.0, 30.0]):
         ledger.check(situation(orders(second, lag)), at(second))
@@ -114,7 +114,7 @@ def test_an_open_alert_reminds_every_so_often() -> None:
     assert [event for event, *_ in ledger.told] == [RAISED, REMINDER, REMINDER]
 
 
-def test_what_is_not_declared_any_more_is_over() -> None:
+def test_an_alert_of_a_table_that_is_not_declared_any_more_is_over() -> None:
     ledger = Ledger()
     ledger.check(situation(orders(0, 100.0)), NOW)
 
@@ -133,14 +133,14 @@ def test_another_cause_is_kept_without_news() -> None:
 # -- failing, quarantine, silence
 
 
-def test_a_failure_that_a_retry_cannot_help_is_told_at_once() -> None:
+def test_a_failure_that_a_retry_cannot_help_is_reported_at_once() -> None:
     ledger = Ledger()
     assert ledger.check(situation(orders(0, 1.0, failing=failing())), NOW) == [(RAISED, "orders", FAILING)]
     assert ledger.open[0].level is AlertLevel.FAIL
     assert "QUERY assets/x.sql:3: it cannot be." in ledger.open[0].cause
 
 
-def test_a_failure_that_a_retry_can_help_is_told_after_three_in_a_row() -> None:
+def test_a_failure_that_a_retry_can_help_is_reported_after_three_in_a_row() -> None:
     ledger = Ledger()
     for second, count in enumerate([1, 2, 3, 4]):
         ledger.check(situation(orders(second, 1.0, failing=failing(count, retry_helps=True))), at(second))
@@ -160,7 +160,7 @@ def test_a_success_ends_a_failing_alert_after_a_while() -> None:
 @pytest.mark.parametrize(
     ("rows", "rejected", "told"), [(100, 5, False), (100, 6, True), (19, 19, False), (20, 20, True), (0, 0, False)]
 )
-def test_more_rejected_rows_than_allowed_are_told(rows: int, rejected: int, told: bool) -> None:
+def test_more_rejected_rows_than_allowed_are_reported(rows: int, rejected: int, told: bool) -> None:
     news = Ledger().check(situation(orders(0, 1.0, arrivals=Arrivals(rows, rejected))), NOW)
 
     assert news == ([(RAISED, "orders", QUARANTINE)] if told else [])
@@ -170,7 +170,7 @@ def test_more_rejected_rows_than_allowed_are_told(rows: int, rejected: int, told
     ("share", "rows", "late", "told"),
     [(0.05, 100, 5, False), (0.05, 100, 6, True), (0.05, 19, 19, False), (0.0, 20, 1, True), (None, 100, 100, False)],
 )
-def test_more_late_rows_than_declared_are_told(share: float | None, rows: int, late: int, told: bool) -> None:
+def test_more_late_rows_than_declared_are_reported(share: float | None, rows: int, late: int, told: bool) -> None:
     news = Ledger().check(situation(orders(0, 1.0, arrivals=Arrivals(rows, 0, late), late_share=share)), NOW)
 
     assert news == ([(RAISED, "orders", AlertKind.LATE_ROWS)] if told else [])
@@ -179,7 +179,7 @@ def test_more_late_rows_than_declared_are_told(share: float | None, rows: int, l
 @pytest.mark.parametrize(
     ("kept", "limit", "told"), [(100, 100, False), (101, 100, True), (None, 100, False), (9, None, False)]
 )
-def test_a_system_that_keeps_more_than_allowed_for_a_source_is_told(
+def test_a_system_that_keeps_more_than_allowed_for_a_source_is_reported(
     kept: int | None, limit: int | None, told: bool
 ) -> None:
     news = Ledger().check(situation(orders(0, 1.0, retained_bytes=kept, retained_above=limit)), NOW)
@@ -187,7 +187,7 @@ def test_a_system_that_keeps_more_than_allowed_for_a_source_is_told(
     assert news == ([(RAISED, "orders", RETAINED)] if told else [])
 
 
-def test_a_watermark_that_stands_still_is_told_once_again_and_when_it_moves() -> None:
+def test_a_watermark_that_stands_still_is_reported_once_again_and_when_it_moves() -> None:
     ledger = Ledger(AlertSettings(remind_after_seconds=3600))
 
     def standing(second: float, moved: float) -> Situation:
@@ -210,13 +210,13 @@ def test_a_watermark_that_stands_still_is_told_once_again_and_when_it_moves() ->
     assert ledger.told[-1] == (RECOVERED, "orders", AlertKind.WATERMARK)
 
 
-def test_without_the_option_or_a_watermark_nothing_is_told_of_it() -> None:
+def test_without_the_option_or_a_watermark_nothing_is_reported_of_it() -> None:
     moved = at(-1_000_000)
     assert Ledger().check(situation(orders(0, 1.0, watermark_moved_at=moved)), NOW) == []
     assert Ledger().check(situation(orders(0, 1.0, watermark_after=1)), NOW) == []
 
 
-def test_a_silent_engine_is_told_and_its_return() -> None:
+def test_a_silent_engine_is_reported_and_its_return() -> None:
     ledger = Ledger()
     ledger.check(situation(engine=silent("the engine is silent")), NOW)
     ledger.check(situation(), at(5))
@@ -234,7 +234,7 @@ def test_an_engine_that_comes_and_goes_is_one_alert() -> None:
     assert ledger.told == [(RAISED, "engine", ENGINE_SILENT)]
 
 
-def test_a_silent_scheduler_is_told() -> None:
+def test_a_silent_scheduler_is_reported() -> None:
     news = Ledger().check(situation(scheduler=silent("Dagster's daemon has ended")), NOW)
 
     assert news == [(RAISED, "scheduler", SCHEDULER_SILENT)]
@@ -243,7 +243,7 @@ def test_a_silent_scheduler_is_told() -> None:
 # -- suspended
 
 
-def test_a_suspended_table_is_told_in_the_place_of_late() -> None:
+def test_a_suspended_table_is_reported_in_the_place_of_late() -> None:
     ledger = Ledger()
     ledger.check(situation(orders(0, 100.0)), NOW)
     news = ledger.check(situation(orders(2, 102.0, suspension=suspension("orders", reason="a sale"))), at(2))
@@ -255,7 +255,7 @@ def test_a_suspended_table_is_told_in_the_place_of_late() -> None:
     assert ledger.check(situation(orders(99, 199.0, suspension=suspension("orders", reason="a sale"))), at(99)) == []
 
 
-def test_a_table_below_a_suspended_one_is_told_when_its_promise_is_broken() -> None:
+def test_a_table_below_a_suspended_one_is_reported_when_its_promise_is_broken() -> None:
     ledger = Ledger()
     above = orders(0, 1.0, suspension=suspension("orders", until=at(3600)))
     assert ledger.check(situation(above, table("revenue", "orders", lag=1.0)), NOW) == [(RAISED, "orders", SUSPENDED)]
@@ -310,7 +310,7 @@ TICKS = st.lists(st.tuples(st.integers(1, 400), st.lists(TROUBLES, max_size=3)),
 
 
 @given(TICKS)
-def test_each_change_is_told_once_and_each_alert_is_over_once(ticks) -> None:
+def test_each_change_is_reported_once_and_each_alert_is_over_once(ticks) -> None:
     settings = AlertSettings(remind_after_seconds=900)
     ledger = Ledger(settings)
     now = NOW
@@ -331,7 +331,7 @@ def test_each_change_is_told_once_and_each_alert_is_over_once(ticks) -> None:
                 assert troubles[key].ripe
             if event is REMINDER:
                 assert now - before[key].reminded_at >= timedelta(seconds=900)
-        # One open alert a subject and kind, and none that was told as over.
+        # One open alert a subject and kind, and none that was reported as over.
         open_now = [(alert.subject, alert.kind) for alert in ledger.open]
         assert len(open_now) == len(set(open_now))
         # Whatever is ripe is open, unless the table is given time after it was resumed.
@@ -363,7 +363,7 @@ def test_a_promise_must_be_kept_for_as_long_as_itself_within_bounds(freshness: i
     assert calm_seconds(freshness) == seconds
 
 
-def test_a_late_table_whose_inputs_are_newer_is_told_as_standing_still_in_place_of_late() -> None:
+def test_a_late_table_whose_inputs_are_newer_is_reported_as_standing_still_in_place_of_late() -> None:
     ledger, why = Ledger(), "its inputs contain different parts of one source"
 
     ledger.check(situation(orders(17, 17)), at(17))

@@ -1,4 +1,4 @@
-"""What refresh records add up to."""
+"""The sums of refresh records."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_success_ends_the_row() -> None:
 
 
 @pytest.mark.parametrize("state", ["BLOCKED", "SKIPPED", "CANCELLED", "ALTERED"])
-def test_what_is_neither_success_nor_failure_changes_nothing(state: str) -> None:
+def test_a_state_that_is_neither_success_nor_failure_changes_nothing(state: str) -> None:
     failing = after(failed(), record(1, state=state)).failing
 
     assert failing is not None
@@ -78,5 +78,5 @@ def test_a_busy_day_is_kept_in_an_hours_room() -> None:
     assert len(history.minutes) <= 61
 
 
-def test_what_was_not_committed_did_not_arrive() -> None:
+def test_rows_that_were_not_committed_did_not_arrive() -> None:
     assert after(replace(arrived(0, 10, 10), committed=False)).minutes == ()

@@ -46,7 +46,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> float:
 
 
 def wait_for_looks(shop: Shop, number: int) -> None:
-    """Wait until the watch has begun so many more looks."""
+    """Wait until the watch has begun so many more checks."""
     for _ in range(number):
         wait_for_another_look(shop)
 
@@ -122,7 +122,7 @@ class Refresher(threading.Thread):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shop", long_but(["sqlite"], ["sqlite", "postgres"]), indirect=True)
-def test_a_killed_engine_is_told_within_15_seconds_and_so_is_what_is_late_by_it(shop: Shop, web: WebServer) -> None:
+def test_a_killed_engine_is_reported_within_15_seconds_and_so_is_what_is_late_by_it(shop: Shop, web: WebServer) -> None:
     refreshing = Refresher(shop)
     with watch(shop), engine(shop) as first:
         refreshing.start()
@@ -249,7 +249,7 @@ def test_a_control_store_that_is_locked_is_said_once_and_waited_for(
         holder = sqlite3.connect(str(shop.settings.state / "control.db"), isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
         wait_for(lambda: bool(lines(caplog, "nothing can be watched for now")), 30)
-        # That several more looks fail can be seen nowhere but in what is not said.
+        # That several more checks fail can be seen nowhere but in what is not logged.
         time.sleep(2)
         assert len(lines(caplog, "nothing can be watched for now")) == 1
         assert "locked by another process" in lines(caplog, "nothing can be watched")[0]
@@ -308,13 +308,13 @@ def test_a_control_store_that_is_read_only_is_said_once(
     shop.settings = replace(shop.settings, control_store=url)
     with running(shop):
         wait_for(lambda: bool(lines(caplog, "nothing can be watched for now")), 30)
-        # That several more looks fail can be seen nowhere but in what is not said.
+        # That several more checks fail can be seen nowhere but in what is not logged.
         time.sleep(1)
     assert len(lines(caplog, "nothing can be watched for now")) == 1
     assert "cannot be written: it is read-only" in lines(caplog, "nothing can be watched")[0]
 
 
-def test_looks_of_a_cron_job_tell_each_change_once(shop: Shop, web: WebServer) -> None:
+def test_checks_of_a_cron_job_report_each_change_once(shop: Shop, web: WebServer) -> None:
     shop.refresh(1, datetime.now(UTC) - timedelta(minutes=1))
     arguments = (shop.settings, surroundings_of(shop.settings), identity())
     first = process.check_once(*arguments)
@@ -330,13 +330,13 @@ def test_looks_of_a_cron_job_tell_each_change_once(shop: Shop, web: WebServer) -
     assert [alert.delivered_to for alert in shop.control.alerts.open_alerts()] == [("hook",), ("hook",)]
 
 
-def test_a_dead_channel_holds_up_no_look(shop: Shop, web: WebServer) -> None:
+def test_a_dead_channel_delays_no_check(shop: Shop, web: WebServer) -> None:
     web.trickle = True
     shop.refresh(1, datetime.now(UTC) - timedelta(minutes=1))
     with running(shop):
         wait_for(lambda: len(shop.control.alerts.open_alerts()) == 2, 30)
         wait_for(web.came.is_set, 30)
-        # The channel waits for its answer, and looks go on.
+        # The channel waits for its answer, and checks go on.
         wait_for_looks(shop, 2)
         web.over.set()
 
@@ -376,7 +376,7 @@ def hooked(tmp_path: Path, web: WebServer, more: str) -> Shop:
     return make_shop(tmp_path / "shop", freshness=5, settings=channel + more)
 
 
-def test_a_channel_that_cannot_be_had_is_told_and_the_others_go_on(
+def test_a_channel_that_cannot_be_had_is_reported_and_the_others_go_on(
     tmp_path: Path, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "_PREPARE_SECONDS", 0.5)
@@ -395,7 +395,7 @@ def test_a_channel_that_cannot_be_had_is_told_and_the_others_go_on(
             "channel pager takes no alert: channel_to_come:FileChannel cannot be used: ModuleNotFound"
         )
         assert secret.startswith("channel secret takes no alert: there is no environment variable NO_SUCH_VARIABLE")
-        # What it missed waits for it.
+        # The messages that it missed wait for it.
         (shop.settings.root / "channel_to_come.py").write_text(FILE_CHANNEL)
         told_file = shop.settings.root / "told.txt"
         wait_for(lambda: told_file.exists() and len(told_file.read_text().splitlines()) == 2, 30)
@@ -403,7 +403,7 @@ def test_a_channel_that_cannot_be_had_is_told_and_the_others_go_on(
     shop.control.close()
 
 
-def test_a_class_that_never_loads_holds_up_no_look(
+def test_a_class_that_never_loads_delays_no_check(
     tmp_path: Path, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "_PATIENCE_SECONDS", 0.2)
@@ -429,7 +429,7 @@ def test_a_class_that_never_loads_holds_up_no_look(
         shop.control.close()
 
 
-def test_a_channel_that_refuses_messages_is_told_until_it_takes_one(
+def test_a_channel_that_refuses_messages_is_reported_until_it_takes_one(
     tmp_path: Path, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "FIRST_PAUSE_SECONDS", 0.5)

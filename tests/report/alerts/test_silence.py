@@ -78,7 +78,7 @@ def test_a_clock_that_jumps_neither_makes_silent_nor_hides_a_silence(jump: float
 
 
 @pytest.mark.parametrize("by_clock", [True, False])
-def test_what_was_never_heard_before_is_as_old_as_the_clock_says_or_new(by_clock: bool) -> None:
+def test_a_process_that_was_never_heard_before_is_as_old_as_the_clock_says_or_new(by_clock: bool) -> None:
     old = {"engine": NOW - timedelta(minutes=5)}
     known = listen({}, old, moment(0), by_clock=by_clock)
     at_once = engine_process(known["engine"], None, moment(0), ended=False)

@@ -1,4 +1,4 @@
-"""A look at real tables and a real control store, at moments that the test chooses."""
+"""A check of real tables and a real control store, at moments that the test chooses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LATE, STUCK, FAILING, QUARANTINE, WATERMARK, LATE_ROWS, RETAINED, SUSPENDED, ENG
 
 @dataclass
 class Dagster:
-    """What is found in Dagster's storage."""
+    """The content of Dagster's storage."""
 
     daemon_heartbeat: datetime | None = None
     sensors: Mapping[str, str] = field(default_factory=lambda: {"supervisor": "RUNNING", "batch": "RUNNING"})
@@ -79,7 +79,7 @@ class Scene:
         return [(piece.event, piece.alert.subject, piece.alert.kind) for piece in self.watch.check().news]
 
     def checks(self, seconds: float, do: Callable[[], Any] = lambda: None) -> list[tuple[AlertEvent, str, AlertKind]]:
-        """A look every two seconds, with something before each."""
+        """A check every two seconds, with something before each."""
         told = []
         for _ in range(int(seconds / 2)):
             do()
@@ -112,7 +112,7 @@ def test_tables_that_are_refreshed_in_time_are_no_alert(scene: Scene) -> None:
     assert scene.checks(40, keep) == []
 
 
-def test_a_late_table_is_told_once_with_its_cause_and_link_and_once_when_it_is_over(scene: Scene) -> None:
+def test_a_late_table_is_reported_once_with_its_cause_and_link_and_once_when_it_is_over(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
     told = scene.checks(18, scene.engine_beats)
     assert sorted(told) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
@@ -130,7 +130,7 @@ def test_a_late_table_is_told_once_with_its_cause_and_link_and_once_when_it_is_o
     assert scene.shop.control.alerts.open_alerts() == []
 
 
-def test_what_the_watch_sees_of_the_lag_is_kept_for_the_board(scene: Scene) -> None:
+def test_the_lag_that_the_watch_sees_is_kept_for_the_board(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
     begin = scene.now
 
@@ -145,7 +145,7 @@ def test_what_the_watch_sees_of_the_lag_is_kept_for_the_board(scene: Scene) -> N
     assert summary.late_day == pytest.approx(greatest - promise, abs=2)
 
 
-def test_a_restart_of_the_watch_tells_nothing_again(scene: Scene) -> None:
+def test_a_restart_of_the_watch_reports_nothing_again(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
     scene.checks(18, scene.engine_beats)
     scene.watch = scene.new_watch()
@@ -153,7 +153,7 @@ def test_a_restart_of_the_watch_tells_nothing_again(scene: Scene) -> None:
     assert scene.checks(6, scene.engine_beats) == []
 
 
-def test_a_killed_engine_is_told_and_is_the_cause_of_what_becomes_late(scene: Scene) -> None:
+def test_a_killed_engine_is_reported_and_is_the_cause_of_what_becomes_late(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
     scene.engine_beats()
     told = scene.checks(18)
@@ -166,7 +166,7 @@ def test_a_killed_engine_is_told_and_is_the_cause_of_what_becomes_late(scene: Sc
     assert scene.alert("sales.spend", LATE).cause == said
 
 
-def test_an_engine_whose_process_is_gone_is_told_earlier(scene: Scene) -> None:
+def test_an_engine_whose_process_is_gone_is_reported_earlier(scene: Scene) -> None:
     scene.engine_beats()
     scene.ended = ["engine"]
     scene.checks(8)
@@ -196,9 +196,9 @@ def test_a_table_that_was_never_refreshed_is_late_after_its_freshness_also_when_
     assert scene.alert("sales.spend", LATE).cause == "it waits for orders, which was never refreshed"
 
 
-def test_a_suspended_table_is_told_in_the_place_of_late(scene: Scene) -> None:
+def test_a_suspended_table_is_reported_in_the_place_of_late(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
-    # What is a source may be noted as suspended, since it was a table once: that says nothing.
+    # A source may be noted as suspended, since it was a table once: that says nothing.
     suspended = [Suspension(table, "ann", NOW, reason="a sale") for table in (SPEND, ORDERS)]
     scene.shop.control.intentions.change(set_suspensions=suspended)
     told = scene.checks(20, scene.engine_beats)
@@ -207,7 +207,7 @@ def test_a_suspended_table_is_told_in_the_place_of_late(scene: Scene) -> None:
     assert scene.alert("sales.spend", SUSPENDED).cause == ("suspended by ann since 2026-11-27 08:00:00 UTC: a sale")
 
 
-def test_a_failure_that_happened_before_the_watch_began_is_told(scene: Scene) -> None:
+def test_a_failure_that_happened_before_the_watch_began_is_reported(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
     for second in (-3, -2, -1):
         scene.shop.fail(SPEND, NOW + timedelta(seconds=second), "SOURCE", retry_helps=True)
@@ -216,7 +216,7 @@ def test_a_failure_that_happened_before_the_watch_began_is_told(scene: Scene) ->
     assert scene.alert("sales.spend", FAILING).cause.startswith("its 3 newest refreshes failed, since")
 
 
-def test_failures_are_counted_from_look_to_look_and_a_success_ends_them(scene: Scene) -> None:
+def test_failures_are_counted_from_check_to_check_and_a_success_ends_them(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
     assert scene.check() == []
     scene.shop.fail(SPEND, scene.now)
@@ -230,7 +230,7 @@ def test_failures_are_counted_from_look_to_look_and_a_success_ends_them(scene: S
     assert scene.checks(40, keep) == [(RECOVERED, "sales.spend", FAILING)]
 
 
-def test_rejected_rows_of_the_last_hour_are_told_also_after_a_restart(scene: Scene) -> None:
+def test_rejected_rows_of_the_last_hour_are_reported_also_after_a_restart(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
     scene.shop.record(ORDERS, NOW - timedelta(minutes=90), rows_in=100, rejected=100)
     scene.shop.record(ORDERS, NOW - timedelta(minutes=30), rows_in=90, rejected=0)
@@ -281,7 +281,7 @@ def test_a_clock_that_jumps_an_hour_is_said_once_and_raises_no_storm(
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])
-def test_an_engine_that_dies_as_the_clock_jumps_is_told_all_the_same(scene: Scene, jump: float) -> None:
+def test_an_engine_that_dies_as_the_clock_jumps_is_reported_all_the_same(scene: Scene, jump: float) -> None:
     scene.engine_beats()
     scene.check()
     scene.wait(2, jump)
@@ -292,7 +292,7 @@ def test_an_engine_that_dies_as_the_clock_jumps_is_told_all_the_same(scene: Scen
 # -- the scheduler
 
 
-def test_a_daemon_that_runs_is_told_of_and_its_end_is_told(scene: Scene) -> None:
+def test_a_daemon_that_runs_is_noted_and_its_end_is_reported(scene: Scene) -> None:
     scene.dagster = Dagster(scene.now - timedelta(seconds=20))
     scene.check()
     heartbeat = scene.shop.control.heartbeats.read()["scheduler"]
@@ -334,7 +334,7 @@ def test_without_dagster_no_scheduler_is_expected(scene: Scene) -> None:
     assert SCHEDULER_SILENT not in [kind for *_, kind in scene.checks(200, scene.engine_beats)]
 
 
-def test_a_daemon_whose_process_is_gone_is_told_at_once(scene: Scene) -> None:
+def test_a_daemon_whose_process_is_gone_is_reported_at_once(scene: Scene) -> None:
     scene.dagster = Dagster(scene.now)
     scene.check()
     scene.ended = ["scheduler"]
@@ -345,7 +345,7 @@ def test_a_daemon_whose_process_is_gone_is_told_at_once(scene: Scene) -> None:
 # -- the beginning
 
 
-def test_what_was_late_before_the_watch_came_is_left_to_an_engine_that_is_there(scene: Scene) -> None:
+def test_a_table_that_was_late_before_the_watch_came_is_left_to_an_engine_that_is_there(scene: Scene) -> None:
     scene.shop.refresh(1, NOW - timedelta(hours=8))
 
     def keep() -> None:
@@ -356,7 +356,7 @@ def test_what_was_late_before_the_watch_came_is_left_to_an_engine_that_is_there(
     assert scene.checks(80, keep) == []
 
 
-def test_what_stays_late_is_told_after_a_minute(scene: Scene) -> None:
+def test_a_table_that_stays_late_is_reported_after_a_minute(scene: Scene) -> None:
     scene.shop.refresh(1, NOW - timedelta(hours=8))
 
     assert scene.checks(60, scene.engine_beats) == []
@@ -369,7 +369,7 @@ def test_without_an_engine_there_is_nothing_to_wait_for(scene: Scene) -> None:
     assert sorted(scene.check()) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
 
 
-def test_a_single_look_tells_what_it_sees(scene: Scene) -> None:
+def test_a_single_check_reports_what_it_sees(scene: Scene) -> None:
     scene.shop.refresh(1, NOW - timedelta(hours=8))
     scene.engine_beats()
     scene.watch = scene.new_watch(stays=False)
@@ -425,7 +425,7 @@ def test_an_outage_of_the_control_store_silences_nobody(scene: Scene) -> None:
     scene.watch.could_not_check()
     scene.shop.refresh(2, scene.now)
 
-    # Nobody could beat meanwhile; first looks, then beats.
+    # Nobody could beat meanwhile; first checks, then beats.
     silent = {ENGINE_SILENT, SCHEDULER_SILENT}
     assert silent.isdisjoint(kind for *_, kind in [*scene.check(), *scene.checks(8)])
     assert ENGINE_SILENT in {kind for *_, kind in scene.checks(8)}

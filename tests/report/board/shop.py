@@ -85,7 +85,7 @@ class Shop:
         return Warehouse(self.settings.warehouse).location(self.graph.spec(name))
 
     def commit(self, name: TableName, seq: int, columns: dict[str, Any], stamp: datetime, reason: str) -> int:
-        """One commit with a receipt, which holds the newest of all inputs; its version."""
+        """One commit with a receipt, whose positions are the newest of all inputs; its version."""
         reads = [read for read in self.graph.reads(name) if (self.path(read) / "_delta_log").is_dir()]
         receipt = Receipt(
             table=name, fingerprint="f", epoch=1, seq=seq, mode=str(self.graph.mode(name)), strategy="append",
@@ -145,7 +145,7 @@ def fill(shop: Shop, said: str = HOSTILE, long: str = LONG, value: str = HOSTILE
         )
         shop.commit(DAILY, seq, {"day": ids, "revenue": amounts}, stamp, "AFFECTED_KEYS: 1")
         shop.commit(BEST, seq, {"customer": ids, "spent": amounts}, stamp, "INSERTS_ONLY: added")
-    # What the tables do not hold yet.
+    # Rows that the tables do not have yet.
     shop.commit(ORDERS, 4, orders, now - timedelta(seconds=4), "INSERTS_ONLY: new files")
     _past(shop)
     shop.record(SPEND, now - timedelta(minutes=4), version=version, strategy="keys", reason="AFFECTED_KEYS: 3 keys")

@@ -44,7 +44,7 @@ def test_a_small_line_has_few_points_and_its_greatest_lag(shop):
     assert 0 < drawn.promise_y < SPARK_HEIGHT
 
 
-def test_without_a_past_there_is_no_line_and_a_single_look_can_be_seen(shop):
+def test_without_a_past_there_is_no_line_and_a_single_check_can_be_seen(shop):
     assert spark(row_of(shop, PRICES), NOW, NOW - timedelta(hours=1)) is None
     drawn = spark(replace(row_of(shop, ORDERS), spans=()), NOW, NOW - timedelta(hours=1))
     assert drawn is not None
@@ -82,7 +82,7 @@ def test_many_refreshes_are_bins_that_show_the_gravest_and_lead_to_the_newest(sh
     assert "10,000 refreshes and decisions, 1 failed" in chart.text
 
 
-def test_what_was_never_looked_at_has_no_chart(shop):
+def test_a_table_that_was_never_checked_has_no_chart(shop):
     assert lag_chart(row_of(shop, REPORT), [], [], [], NOW, NOW - timedelta(days=7), {}) is None
 
 

@@ -23,22 +23,22 @@ def find_promtool() -> str:
 
 
 def check_metrics(text: str) -> str:
-    """What `promtool check metrics` says of a scrape: nothing where all is well."""
+    """The output of `promtool check metrics` for a scrape: nothing where all is well."""
     return _run("check", "metrics", given=text)
 
 
 def check_rules(file: Path) -> str:
-    """What `promtool check rules` says of a file where it is wrong."""
+    """The output of `promtool check rules` for a file where it is wrong."""
     return _run("check", "rules", "--lint-fatal", str(file), is_silent=False)
 
 
 def check_config(file: Path) -> str:
-    """What `promtool check config` says of a configuration where it is wrong."""
+    """The output of `promtool check config` for a configuration where it is wrong."""
     return _run("check", "config", str(file), is_silent=False)
 
 
 def run_rule_tests(file: Path) -> str:
-    """What `promtool test rules` says of tests that fail."""
+    """The output of `promtool test rules` for tests that fail."""
     return _run("test", "rules", str(file), is_silent=False)
 
 

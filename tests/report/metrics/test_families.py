@@ -125,7 +125,7 @@ def test_a_figure_that_nobody_knows_is_absent_and_no_nan() -> None:
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), float("-inf")])
-def test_what_is_no_number_is_absent(seconds: float) -> None:
+def test_a_lag_that_is_no_number_is_absent(seconds: float) -> None:
     assert value(shown(tables=(table(status=status(lag_seconds=seconds)),)), "freshline_table_lag_seconds") is None
 
 

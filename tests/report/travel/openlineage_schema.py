@@ -1,7 +1,7 @@
 """Whether an event is one of OpenLineage's schema.
 
 The library has no JSON schema in it, but classes that the project of OpenLineage makes from the published one: fields,
-their types, which of them are required, and what a time and an id look like. `uv.lock` has the library's checksum, and
+their types, which of them are required, and the form of a time and an id. `uv.lock` has the library's checksum, and
 its licence is that of the schema. An event is read into them strictly, and must come out as it went in.
 """
 
@@ -25,7 +25,7 @@ _FACETS = {
     for found in vars(importlib.import_module(f"{generated.__name__}.{module.name}")).values()
     if isinstance(found, type) and issubclass(found, BaseFacet)
 }
-# These may hold any further fields, by the schema.
+# These may have any further fields, by the schema.
 _OPEN = {"RunFacet", "JobFacet", "DatasetFacet"}
 _KINDS = {"inputs": InputDataset, "outputs": OutputDataset, "run": Run, "job": Job}
 

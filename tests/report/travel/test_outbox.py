@@ -40,7 +40,7 @@ def _short_pauses(monkeypatch):
     monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.01)
 
 
-def test_what_is_put_arrives_in_order():
+def test_all_that_is_put_arrives_in_order():
     end = End()
     outbox = Outbox("there", end.deliver)
     for number in range(100):
@@ -74,7 +74,7 @@ def test_an_end_that_is_away_is_said_once_and_gets_what_waited_when_it_is_back(c
     assert [line for line in said if "again" in line] == ["there is reached again; 0 were lost meanwhile"]
 
 
-def test_what_an_end_refuses_is_left_out_and_the_next_goes_on(caplog):
+def test_an_event_that_an_end_refuses_is_left_out_and_the_next_goes_on(caplog):
     end = End()
     end.trouble = DeliveryError("localhost answered 400.", status=400)
     outbox = Outbox("there", end.deliver)

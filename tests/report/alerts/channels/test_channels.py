@@ -1,4 +1,4 @@
-"""What each channel sends, and that nothing in a message can be more than text."""
+"""The message that each channel sends, and that nothing in a message can be more than text."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_secret_is_read_where_it_is_used(tmp_path: Path) -> None:
     ("reference", "said"),
     [("${env:OTHER}", "no environment variable OTHER"), ("${file:none}", "cannot be read"), ("${x}", "a reference is")],
 )
-def test_a_reference_that_leads_nowhere_is_told(tmp_path: Path, reference: str, said: str) -> None:
+def test_a_reference_that_leads_nowhere_is_reported(tmp_path: Path, reference: str, said: str) -> None:
     with pytest.raises(DeliveryError, match=said):
         resolver(tmp_path, {})(reference)
 
@@ -136,7 +136,7 @@ def test_a_mail_is_sent_encrypted_with_a_login(
     assert mail["Subject"] == "[freshline] FAIL: sales.orders is late"
     assert mail["To"] == "a@example.com, b@example.com"
     assert mail["Message-ID"] == f"<{message.id}@freshline.invalid>"
-    # What looks like a header in the cause is text of the body.
+    # Text like a header in the cause is text of the body.
     assert mail["Bcc"] is None
     body = mail.get_content()
     assert "\\r\\nBcc: everybody@example.com" in body
@@ -247,7 +247,9 @@ def test_a_class_that_cannot_be_a_channel_is_refused(
         open_channels(with_channel(settings, kind), ENVIRON)["own"].open()
 
 
-def test_what_a_class_says_of_a_secret_is_not_shown(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sentence_of_a_class_about_a_secret_does_not_show_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (settings.root / "chatty_pager.py").write_text(
         "def Pager(options, resolve):\n    raise ValueError(f'no such key: {resolve(options[\"key\"])}')\n"
     )

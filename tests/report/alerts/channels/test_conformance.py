@@ -1,4 +1,4 @@
-"""The channels of freshline, and one that exists only here, held to the claims of `freshline.testing`."""
+"""The channels of freshline, and one that exists only here, checked against the claims of `freshline.testing`."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ CHANNELS: dict[str, tuple[Any, Any]] = {
 @pytest.mark.seconds
 @pytest.mark.security
 @pytest.mark.parametrize("name", CHANNELS)
-def test_a_channel_of_freshline_is_held_to_the_claims(name):
+def test_a_channel_of_freshline_is_checked_against_the_claims(name):
     channel, service = CHANNELS[name]
 
     check_channel(channel, service)

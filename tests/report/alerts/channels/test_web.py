@@ -34,7 +34,7 @@ def test_a_body_is_posted_with_the_name_as_host(web: WebServer) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 404, 429, 500, 503])
-def test_an_answer_that_is_no_success_is_told(web: WebServer, status: int) -> None:
+def test_an_answer_that_is_no_success_is_reported(web: WebServer, status: int) -> None:
     web.status = status
     assert refused(web.url) == f"localhost answered {status}."
 
@@ -48,7 +48,7 @@ def test_a_redirect_is_not_followed(web: WebServer, status: int) -> None:
     assert [found.path for found in web.received] == ["/in?key=hunter2"]
 
 
-def test_a_server_that_hangs_up_is_told(web: WebServer) -> None:
+def test_a_server_that_hangs_up_is_reported(web: WebServer) -> None:
     web.hang_up = True
     assert refused(web.url) == "localhost ended the connection: RemoteDisconnected."
 
@@ -69,14 +69,14 @@ def test_a_server_that_says_nothing_has_a_deadline() -> None:
         )
 
 
-def test_nobody_there_is_told() -> None:
+def test_nobody_there_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
     assert refused(f"http://localhost:{port}/") == "localhost cannot be reached: Connection refused."
 
 
-def test_a_name_that_does_not_resolve_is_told() -> None:
+def test_a_name_that_does_not_resolve_is_reported() -> None:
     assert refused("https://nowhere.invalid/", private=False) == "the name nowhere.invalid cannot be resolved."
 
 
@@ -157,5 +157,5 @@ def test_a_message_that_is_too_long_is_not_sent(web: WebServer) -> None:
         "192.168.1.1",
     ],
 )
-def test_what_carries_or_is_no_public_address_is_not_public(address: str) -> None:
+def test_an_address_that_carries_or_is_no_public_one_is_not_public(address: str) -> None:
     assert not is_public(address)
