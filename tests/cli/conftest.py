@@ -1,4 +1,4 @@
-"""A project made by `init`, and an engine that answers what a test tells it to."""
+"""A project made by `init`, and an engine that answers as a test asks it to."""
 
 from __future__ import annotations
 

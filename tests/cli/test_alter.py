@@ -77,7 +77,7 @@ def test_every_decision_is_among_the_refreshes(shop: Path, capsys: pytest.Captur
     assert "freshness 5 seconds, was" in said(capsys, "refreshes")
 
 
-def test_looks_that_found_nothing_can_be_left_out(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checks_that_found_nothing_can_be_left_out(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = ControlStore.open(read_settings(shop, os.environ).control_store)
     for number in range(30):
         store.record_refresh(

@@ -1,4 +1,4 @@
-"""Changed declarations: the plan tells their class, `apply` and ALTER .. AS ask for what it needs, and no more."""
+"""Changed declarations: the plan names their class, `apply` and ALTER .. AS ask for what it needs, and no more."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_alter_as_writes_the_query_and_has_it_taken_up_from_its_start(spend, fak
         (QUERY.format("", " WHERE amount > 1"), "The change is breaking: the query changed. The rows stay as they are"),
     ],
 )
-def test_create_or_alter_tells_what_becomes_of_the_rows(spend, fake_engine, capsys, query, said):
+def test_create_or_alter_says_what_becomes_of_the_rows(spend, fake_engine, capsys, query, said):
     header = spend.read_text().partition("AS SELECT")[0].replace("CREATE", "CREATE OR ALTER")
 
     assert run(["sql", f"{header} AS {query}"]) == 0

@@ -94,7 +94,7 @@ def test_a_named_backfill_goes_on_where_one_of_its_name_stopped(shop: Path, fake
     assert (fake_engine.asked[0][1]["id"], fake_engine.asked[0][1]["resume"]) == ("november", True)
 
 
-def test_what_became_stale_meanwhile_is_said(
+def test_partitions_that_became_stale_meanwhile_are_reported(
     shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake_engine.answers["backfill"] = [planned(chunk("2026-11-03")), ended(1, stale=["2026-11-03"])]

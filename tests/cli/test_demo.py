@@ -143,7 +143,7 @@ def test_the_live_demo_shows_tables_while_events_arrive_and_ends_all_of_it(
     monkeypatch.setattr(demo, "PLAIN_SECONDS", 1.0)
     fake_engine.answers = {"sql": [counted(10_000)]}
 
-    # More rows than orders landed: the count is what the exit code tells.
+    # More rows than orders landed: the exit code follows from the count.
     assert run(["demo", "--minutes", "0.05", "--port", "0"]) == 1
 
     out = capsys.readouterr().out

@@ -47,7 +47,7 @@ def test_no_word_of_the_demo_is_cut_and_its_lineage_is_valid(tmp_path: Path, com
     names = {str(name) for name in graph.order}
     assert names <= set(said.split())
     events = [check_event(line) for line in (tmp_path / "events.jsonl").read_text(encoding="utf-8").splitlines()]
-    # Each commit has its event, and no look that found nothing has one. In a short demo a table that is refreshed once
+    # Each commit has its event, and no check that found nothing has one. In a short demo a table that is refreshed once
     # an hour may not have had its turn.
     records = json.loads(_freshline(tmp_path, "refreshes", "--limit", "100000", "--json"))
     commits = Counter(record["table"] for record in records if record["committed"])
@@ -60,7 +60,7 @@ def test_no_word_of_the_demo_is_cut_and_its_lineage_is_valid(tmp_path: Path, com
 
 
 def _freshline(project: Path, *arguments: str) -> str:
-    """What a command of the demo's environment prints."""
+    """The output of a command of the demo's environment."""
     line = [sys.executable, "-m", "freshline.cli.main", *arguments]
     environment = {**os.environ, "FRESHLINE_ENV": "demo"}
     return subprocess.run(line, cwd=project, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout

@@ -1,4 +1,4 @@
-"""engine, status, doctor, up and down, beside an engine that answers what a test tells it to."""
+"""engine, status, doctor, up and down, beside an engine that answers as a test asks it to."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def checks(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[in
     return code, {check["name"]: check for check in json.loads(capsys.readouterr().out)}
 
 
-def test_doctor_outside_of_a_project_still_looks_at_python(
+def test_doctor_outside_of_a_project_still_checks_python(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -111,7 +111,7 @@ def test_doctor_outside_of_a_project_still_looks_at_python(
     assert not found["project"]["ok"]
 
 
-def test_doctor_tells_every_kind_of_trouble_at_once(
+def test_doctor_reports_every_kind_of_trouble_at_once(
     shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = shop / ".freshline" / "local"

@@ -51,7 +51,7 @@ print(code, *sorted(set(sys.argv[1].split()) & set(sys.modules)), file=sys.stder
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that was refreshed and looked at before: its tables have commits, and it has a control store."""
+    """A project that was refreshed and inspected before: its tables have commits, and it has a control store."""
     root = tmp_path_factory.mktemp("project")
     (root / "assets").mkdir()
     (root / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
@@ -70,7 +70,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def loaded(root: Path, *arguments: str) -> list[str]:
-    """What of HEAVY a command has imported."""
+    """The modules of HEAVY that a command has imported."""
     ran = subprocess.run(
         [sys.executable, "-c", RUN, " ".join(HEAVY), *arguments], cwd=root, capture_output=True, text=True, check=True
     )

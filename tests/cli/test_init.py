@@ -44,7 +44,7 @@ def test_a_new_project_plans_at_once(
     assert spend["written_at"] == "assets/spend.sql:1"
 
 
-def test_a_folder_may_hold_other_files(tmp_path: Path) -> None:
+def test_a_folder_may_have_other_files(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
 
     assert run(["init", str(tmp_path)]) == 0

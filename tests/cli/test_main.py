@@ -43,7 +43,7 @@ def test_a_mistake_is_one_line_and_exit_code_1(
     assert capsys.readouterr() == ("", "ENGINE warehouse: the engine does not answer. Start it again.\n")
 
 
-def test_all_declaration_errors_are_told_one_a_line(
+def test_all_declaration_errors_are_reported_one_a_line(
     failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     errors = [
@@ -72,7 +72,7 @@ def test_with_json_an_error_is_an_object_on_stdout(
     assert error["errors"][0]["rule"] == "CYCLE"
 
 
-def test_an_error_of_the_engine_is_told_as_the_engine_told_it(
+def test_an_error_of_the_engine_is_reported_as_the_engine_reported_it(
     failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     failing(CommandError({"code": "QUERY", "message": "there is no column b.", "where": "spend", "retry_helps": False}))
@@ -91,7 +91,7 @@ def test_a_cancelled_command_exits_130(
     assert capsys.readouterr().err.strip() == "CANCELLED cancelled."
 
 
-def test_what_the_system_refuses_is_a_sentence(
+def test_an_act_that_the_system_refuses_is_a_sentence(
     failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     failing(PermissionError(13, "Permission denied", "/state"))
@@ -118,7 +118,7 @@ def test_a_mistyped_command_has_a_suggestion(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "USAGE No such command 'qqqq'. See freshline --help.\n"
 
 
-# init makes a project, schema needs none, engine has commands of its own, doctor tells it among its checks.
+# init makes a project, schema needs none, engine has commands of its own, doctor reports it among its checks.
 ELSEWHERE = ("init", "engine", "doctor", "completion", "schema")
 
 
@@ -172,7 +172,7 @@ def test_plan_of_a_new_project_imports_nothing_heavy(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("freshline ")
 

@@ -147,7 +147,7 @@ def test_or_alter_changes_the_file(shop: Path, capsys: pytest.CaptureFixture[str
         ("ALTER MATERIALIZED TABLE spend SET FRESHNESS INTERVAL '0' SECOND", "FRESHNESS_VALUE statement:1"),
     ],
 )
-def test_what_is_refused_changes_no_file(
+def test_a_statement_that_is_refused_changes_no_file(
     shop: Path, capsys: pytest.CaptureFixture[str], statement: str, sentence: str
 ) -> None:
     before = {file: file.read_bytes() for file in (shop / "assets").rglob("*.sql")}
@@ -156,7 +156,7 @@ def test_what_is_refused_changes_no_file(
     assert {file: file.read_bytes() for file in (shop / "assets").rglob("*.sql")} == before
 
 
-def test_what_others_read_is_not_dropped_and_keeps_what_is_known_of_it(
+def test_a_table_that_others_read_is_not_dropped_and_keeps_what_is_known_of_it(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sql(capsys, SPENT)

@@ -85,7 +85,9 @@ def test_one_file_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["metrics", "--rules", "--dashboard"]) == 2
 
 
-def test_prometheus_is_told_where_the_engine_is(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_configuration_for_prometheus_says_where_the_engine_is(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["metrics", "--scrape-config"]) == 0
 
     (job,) = yaml.safe_load(capsys.readouterr().out)["scrape_configs"]

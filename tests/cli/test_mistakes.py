@@ -108,14 +108,14 @@ def test_a_statement_may_add_no_mistake_and_none_that_was_there_before_is_its_ow
     # It would read what is wrong.
     assert run(["sql", create.format("more", "custmer", "wrong")]) == 1
     assert "it reads wrong, whose declaration has a mistake" in capsys.readouterr().err
-    # What another table reads is not dropped, and nothing is purged while the readers are not known.
+    # A table that another one reads is not dropped, and nothing is purged while the readers are not known.
     assert run(["sql", "DROP MATERIALIZED TABLE spend PURGE"]) == 1
     assert SAID in capsys.readouterr().err
     assert run(["sql", create.replace("CREATE", "CREATE OR ALTER").format("wrong", "customer", "orders")]) == 0
     assert run(["plan"]) == 0
 
 
-def test_mistakes_of_a_file_that_names_no_table_are_told_for_what_is_not_there(
+def test_mistakes_of_a_file_that_names_no_table_are_reported_for_what_is_not_there(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (shop / "assets" / "a-b.sql").write_text("SELECT")

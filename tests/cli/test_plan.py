@@ -119,7 +119,7 @@ def test_a_project_without_declarations_says_so(shop: Path, capsys: pytest.Captu
         assert capsys.readouterr().out == "no table is declared\n"
 
 
-def test_what_the_history_of_a_table_takes_is_forecast_by_its_newest_commits(
+def test_the_size_of_a_tables_history_is_forecast_by_its_newest_commits(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = read_settings(shop, {})

@@ -1,4 +1,4 @@
-"""What `up` starts is found and ended again, whatever happened to the process that started it."""
+"""Processes that `up` starts are found and ended again, whatever happened to the process that started them."""
 
 from __future__ import annotations
 

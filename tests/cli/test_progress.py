@@ -22,7 +22,7 @@ class Clock:
         return self.now
 
 
-def test_what_is_quick_shows_nothing() -> None:
+def test_a_step_that_is_quick_shows_nothing() -> None:
     for stream in (io.StringIO(), Terminal()):
         with Progress(stream) as progress:
             progress("reading")

@@ -36,7 +36,7 @@ def test_a_drop_that_was_stopped_before_the_engine_was_asked_is_finished_by_anot
     assert fake_engine.asked == [("purge", {"table": "spend"})]
 
 
-def test_what_others_read_and_sources_are_not_purged(shop: Path, fake_engine, capsys):
+def test_tables_that_others_read_and_sources_are_not_purged(shop: Path, fake_engine, capsys):
     assert run(["sql", "CREATE MATERIALIZED TABLE spent AS SELECT customer FROM spend"]) == 0
 
     assert run(["sql", DROP]) == 1

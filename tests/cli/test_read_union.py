@@ -56,7 +56,7 @@ def test_a_token_reaches_the_engine_as_it_was(shop: Path, fake_engine: FakeEngin
     assert (call.table, UnionToken.parse(call.token or "")) == ("orders", token("orders"))
 
 
-def test_what_is_no_token_is_refused_before_an_engine_is_asked(shop: Path, fake_engine: FakeEngine) -> None:
+def test_a_text_that_is_no_token_is_refused_before_an_engine_is_asked(shop: Path, fake_engine: FakeEngine) -> None:
     with pytest.raises(RequestError, match="no token of a union read"):
         freshline.read_union("orders", token="x", project=shop)
     assert not fake_engine.running

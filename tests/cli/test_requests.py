@@ -101,7 +101,7 @@ def test_a_request_that_makes_no_sense_starts_no_engine(
     assert not fake_engine.running
 
 
-def test_what_somebody_suspended_is_no_failure(
+def test_a_table_that_somebody_suspended_is_no_failure(
     shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake_engine.answers["refresh"] = [
@@ -122,7 +122,7 @@ def test_what_somebody_suspended_is_no_failure(
         {"problems": [{"code": "FILE_CHANGED", "message": "a.csv changed.", "where": "orders"}]},
     ],
 )
-def test_what_did_not_go_well_is_told_below_its_line_and_exits_1(
+def test_a_refresh_that_did_not_go_well_is_reported_below_its_line_and_exits_1(
     changes: dict[str, Any], shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake_engine.answers["refresh"] = [outcome(**changes), outcome(table="other")]
@@ -159,7 +159,7 @@ def test_a_request_that_somebody_else_cancelled_exits_130(shop: Path, fake_engin
     assert run(["tick"]) == 130
 
 
-def test_wrong_declarations_are_told_before_an_engine_is_started(
+def test_wrong_declarations_are_reported_before_an_engine_is_started(
     shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (shop / "assets" / "spend.sql").write_text("CREATE MATERIALIZED TABLE spend AS SELECT 1 AS a FROM nothing;")
@@ -236,7 +236,7 @@ def test_verify_exits_1_and_shows_samples_when_one_differs(
         ({"error": "NO_VERSION: no version yet"}, "failed        0.5 s  NO_VERSION: no version yet"),
     ],
 )
-def test_what_cannot_be_verified_is_not_equal(
+def test_a_table_that_cannot_be_verified_is_not_equal(
     changes: dict[str, Any],
     words: str,
     shop: Path,
@@ -275,7 +275,7 @@ def test_sql_over_versions_that_agree_says_so_to_the_engine(shop: Path, fake_eng
     assert fake_engine.asked == [("sql", {"statement": "SELECT 1 AS n", "limit": 2**31 - 2, "snapshot": True})]
 
 
-def test_a_limit_is_told_when_there_are_more_rows(
+def test_a_limit_is_reported_when_there_are_more_rows(
     shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake_engine.answers["sql"] = [rows([["a", "int"]], '{"a":1}', '{"a":2}', '{"a":3}')]

@@ -1,4 +1,4 @@
-"""The demo's story is told by what the tables show, and the count at its end finds what is lost or there twice."""
+"""The demo's story follows what the tables show, and the count at its end finds what is lost or there twice."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def statuses(settings: Settings, now: datetime, *, lag: float = 200.0) -> list[T
     return [replace(status, version=3, lag_seconds=lag) if status.table == TABLE else status for status in found]
 
 
-def test_a_sale_changes_the_freshness_tells_when_it_is_kept_and_ends_by_itself(deployed: Settings) -> None:
+def test_a_sale_changes_the_freshness_reports_when_it_is_kept_and_ends_by_itself(deployed: Settings) -> None:
     story, now = SaleWeekend(deployed, Times(60.0, 90)), datetime.now(UTC)
 
     assert story.step(59.0, statuses(deployed, now)) == []
@@ -56,7 +56,7 @@ def test_a_sale_changes_the_freshness_tells_when_it_is_kept_and_ends_by_itself(d
 
 
 @pytest.mark.seconds
-def test_a_promise_that_was_never_kept_is_told_with_the_best_that_there_was(deployed: Settings) -> None:
+def test_a_promise_that_was_never_kept_is_reported_with_the_best_that_there_was(deployed: Settings) -> None:
     story, now = SaleWeekend(deployed, Times(60.0, 90)), datetime.now(UTC)
 
     story.step(60.0, statuses(deployed, now))

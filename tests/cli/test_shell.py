@@ -32,7 +32,7 @@ def test_a_semicolon_in_a_text_a_name_or_a_comment_ends_nothing(statement: str) 
 
 
 @pytest.mark.parametrize("text", ["SELECT 'open;", 'SELECT "open;', "SELECT `open;", "SELECT /* open;"])
-def test_what_is_still_open_waits_for_more(text: str) -> None:
+def test_a_statement_that_is_still_open_waits_for_more(text: str) -> None:
     assert split_statements(text) == ([], text)
 
 

@@ -90,7 +90,7 @@ def test_the_ui_answers_on_loopback_and_all_of_it_ends(
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", long_but(["dagster-webserver"], ["dagster-webserver", "dagster-daemon"]))
-def test_what_ends_by_itself_is_told_and_started_again(
+def test_a_process_that_ends_by_itself_is_reported_and_started_again(
     supervisor: Supervisor, settings: Settings, said: list[str], name: str
 ) -> None:
     over = threading.Event()
@@ -205,7 +205,7 @@ def test_down_ends_what_a_killed_up_left(supervisor: Supervisor, settings: Setti
 
 
 @pytest.mark.long
-def test_a_webserver_that_cannot_start_is_told_with_the_last_line_of_its_log(
+def test_a_webserver_that_cannot_start_is_reported_with_the_last_line_of_its_log(
     settings: Settings, fake_engine: FakeEngine
 ) -> None:
     (settings.root / "workspace.yaml").write_text("load_from: 3\n")
@@ -263,7 +263,7 @@ def test_a_ui_that_asks_for_a_token_is_up(
         supervisor.stop()
 
 
-def test_a_token_that_cannot_be_read_is_told_before_anything_starts(
+def test_a_token_that_cannot_be_read_is_reported_before_anything_starts(
     settings: Settings, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changed = with_token(settings, "${env:NOT_THERE}")

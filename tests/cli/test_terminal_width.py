@@ -1,4 +1,4 @@
-"""What a person sees in a terminal of any width: no word is cut, and what matters most stays."""
+"""Output in a terminal of any width: no word is cut, and what matters most stays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 @pytest.fixture
 def printed(shop, monkeypatch, capsys):
-    """What a command prints in a terminal of some columns; without one where there are none."""
+    """The output of a command in a terminal of some columns; without one where there are none."""
 
     def printed(*command: str, columns: int | None) -> str:
         monkeypatch.delenv("COLUMNS", raising=False)

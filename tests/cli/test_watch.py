@@ -1,4 +1,4 @@
-"""`freshline watch` and `freshline alerts` as a person and a program meet them."""
+"""`freshline watch` and `freshline alerts` as a person and a program use them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def gone() -> ProcessId:
     return found
 
 
-def test_once_tells_what_is_wrong_and_the_list_has_it(late: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_once_reports_what_is_wrong_and_the_list_has_it(late: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["watch", "--once", "--json"]) == 0
     messages = json.loads(capsys.readouterr().out)
     assert [(m["event"], m["table"], m["kind"], m["level"]) for m in messages] == [
@@ -140,7 +140,7 @@ MISSPELLED = '\n[tool.freshline.alerts.channels.pager]\ntype = "filechanel:FileC
 CANNOT_BE_USED = "[tool.freshline.alerts.channels.pager]: filechanel:FileChannel cannot be used: ModuleNotFoundError"
 
 
-def test_a_misspelled_channel_is_an_error_of_plan_doctor_and_a_look(
+def test_a_misspelled_channel_is_an_error_of_plan_doctor_and_a_check(
     late: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (late.settings.root / "pyproject.toml").open("a") as file:
@@ -221,7 +221,7 @@ def test_another_watch_that_is_there_watches_all_the_same(late: Shop, capsys: py
     assert capsys.readouterr().err == ""
 
 
-def test_a_watch_that_was_killed_is_told_until_another_comes(
+def test_a_watch_that_was_killed_is_reported_until_another_comes(
     late: Shop, capsys: pytest.CaptureFixture[str], gone: ProcessId
 ) -> None:
     detail = {**identity().detail, "pid": gone.pid, "started": gone.started}

@@ -1,4 +1,4 @@
-"""Alerts in the control store: what changed and what is to be told of it are written together."""
+"""Alerts in the control store: what changed and what is to be reported of it are written together."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_calm_is_kept_without_a_delivery(alerts: AlertStore) -> None:
     assert alerts.pending("log") == []
 
 
-def test_what_is_over_is_past_and_says_who_was_told(alerts: AlertStore) -> None:
+def test_an_alert_that_is_over_is_past_and_says_who_was_informed(alerts: AlertStore) -> None:
     alerts.record([News(AlertEvent.RAISED, LATE)], [], ["log", "pager"], NOW)
     (kept,) = alerts.open_alerts()
     alerts.delivered(alerts.pending("pager")[0].id, NOW)
@@ -62,7 +62,7 @@ def test_what_is_over_is_past_and_says_who_was_told(alerts: AlertStore) -> None:
     assert [delivery.event for delivery in alerts.pending("log")] == [AlertEvent.RAISED, AlertEvent.RECOVERED]
 
 
-def test_what_was_not_taken_stays_pending_until_it_is_given_up(alerts: AlertStore) -> None:
+def test_a_delivery_that_was_not_taken_stays_pending_until_it_is_given_up(alerts: AlertStore) -> None:
     alerts.record([News(AlertEvent.RAISED, LATE)], [], ["pager"], NOW)
     number = alerts.pending("pager")[0].id
     again = NOW + timedelta(seconds=5)
@@ -75,7 +75,7 @@ def test_what_was_not_taken_stays_pending_until_it_is_given_up(alerts: AlertStor
     assert alerts.open_alerts()[0].delivered_to == ()
 
 
-def test_a_table_without_data_is_waited_for_from_the_first_look_on(alerts: AlertStore) -> None:
+def test_a_table_without_data_is_waited_for_from_the_first_check_on(alerts: AlertStore) -> None:
     assert alerts.awaited([ORDERS], NOW) == {ORDERS: NOW}
     later = NOW + timedelta(hours=1)
     assert alerts.awaited([TableName.parse("orders"), SPEND], later) == {ORDERS: NOW, SPEND: later}

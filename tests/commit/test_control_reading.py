@@ -1,4 +1,4 @@
-"""One look at the control store without SQLAlchemy says what the store itself says, or leaves it to the store."""
+"""One reading of the control store without SQLAlchemy gives what the store itself gives, or leaves it to the store."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_its_tables_and_format_are_those_of_the_store(store, file):
     connection.close()
 
 
-def test_what_others_write_meanwhile_is_seen_by_the_next_question(store, file):
+def test_rows_that_others_write_meanwhile_are_seen_by_the_next_question(store, file):
     reader = reader_of(file)
     assert reader.checks() == {}
 

@@ -1,4 +1,4 @@
-"""The control store: what is remembered, for how long, and what a person is told when it cannot be used."""
+"""The control store: its memory, for how long, and the sentence for a person when it cannot be used."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_refresh_comes_back_as_it_was_recorded(store):
 
 
 @pytest.mark.seconds
-def test_looks_that_found_nothing_do_not_push_out_refreshes_that_committed(store):
+def test_checks_that_found_nothing_do_not_push_out_refreshes_that_committed(store):
     store.record_refresh(RECORD)
     for _ in range(KEPT_REFRESHES + 5):
         store.record_refresh(replace(RECORD, strategy="noop", committed=False, seconds=0.1))
@@ -182,7 +182,7 @@ def test_so_many_records_of_a_table_are_all_that_is_kept(store, monkeypatch):
 
 
 @pytest.mark.seconds
-def test_what_a_full_refresh_took_is_known_long_after_it(store):
+def test_the_time_of_a_full_refresh_is_known_long_after_it(store):
     store.record_refresh(replace(RECORD, strategy="full", seconds=30.0))
     for _ in range(KEPT_REFRESHES + 5):
         store.record_refresh(replace(RECORD, strategy="keys"))
@@ -205,7 +205,7 @@ def test_seconds_are_the_95th_percentile_of_what_committed(store):
     assert store.seconds_of(TableName.parse("never")) is None
 
 
-def test_what_a_backfill_takes_and_that_it_failed_says_nothing_about_the_table(store):
+def test_the_time_and_the_failure_of_a_backfill_say_nothing_about_the_table(store):
     store.record_refresh(RECORD)
     store.record_refresh(replace(RECORD, seconds=500.0, cause="backfill"))
     store.record_refresh(replace(RECORD, state=State.FAILED, committed=False, strategy=None, cause="backfill"))
@@ -342,7 +342,7 @@ def _failing_at(failing: str, drop_column: Callable[..., object]) -> Callable[..
     return drop
 
 
-def test_a_writer_that_does_not_let_go_is_told_in_a_sentence(tmp_path, monkeypatch):
+def test_a_writer_that_does_not_let_go_is_reported_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr("freshline.commit.control_store.database.BUSY_SECONDS", 0.2)
     impatient = ControlStore.open(f"sqlite:///{tmp_path / 'control.db'}")
     holder = sqlite3.connect(tmp_path / "control.db", isolation_level=None)
@@ -356,7 +356,7 @@ def test_a_writer_that_does_not_let_go_is_told_in_a_sentence(tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_writer_of_postgres_that_does_not_let_go_is_told_too(request, monkeypatch):
+def test_a_writer_of_postgres_that_does_not_let_go_is_reported_too(request, monkeypatch):
     monkeypatch.setattr("freshline.commit.control_store.database.BUSY_SECONDS", 0.3)
     url = request.getfixturevalue("postgres").new_database()
     impatient = ControlStore.open(url)
@@ -452,14 +452,14 @@ def test_a_url_that_names_no_database_is_a_settings_error(url):
         ControlStore.open(url)
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
     (tmp_path / "state").write_text("a file")
 
     with pytest.raises(StorageError, match="folder of the control store"):
         ControlStore.open(f"sqlite:///{tmp_path / 'state' / 'control.db'}")
 
 
-def test_what_committed_since_a_moment_is_found_in_the_order_in_which_it_was_written(url):
+def test_refreshes_committed_since_a_moment_are_found_in_the_order_in_which_they_were_written(url):
     store = ControlStore.open(url)
     for minute, committed in enumerate([True, False, True]):
         store.record_refresh(replace(RECORD, at=NOW + timedelta(minutes=minute), committed=committed))
@@ -470,7 +470,7 @@ def test_what_committed_since_a_moment_is_found_in_the_order_in_which_it_was_wri
 
 
 @pytest.mark.seconds
-def test_a_decision_is_told_among_the_refreshes_and_is_none_of_them(store):
+def test_a_decision_is_listed_among_the_refreshes_and_is_none_of_them(store):
     store.record_refresh(RECORD)
     for _ in range(KEPT_REFRESHES + 5):
         store.record_refresh(replace(RECORD, strategy="noop", committed=False))
@@ -493,7 +493,7 @@ def test_a_change_of_the_intentions_and_its_record_are_both_there_or_neither(sto
     assert len(store.refreshes(ORDERS)) == 1
 
 
-def test_what_refreshes_take_is_known_of_all_tables_and_making_a_table_is_not_counted(store):
+def test_the_time_of_refreshes_is_known_of_all_tables_and_making_a_table_is_not_counted(store):
     spend = TableName.parse("spend")
     for version in (0, 1):
         store.record_refresh(replace(RECORD, seconds=90.0, version=version))

@@ -1,4 +1,4 @@
-"""What the log of a Delta table tells without Spark."""
+"""Facts that the log of a Delta table gives without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of files say whether a table may have rows of some times, without a look at rows."""
+"""Statistics of files say whether a table may have rows of some times, without reading rows."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_decisions_are_marks_and_no_refreshes(store):
     assert store.history.summaries(NOON)[SPEND].day.refreshes == 0
 
 
-def test_an_hour_keeps_the_first_the_last_and_the_greatest_lag_of_whoever_looked(store):
+def test_an_hour_keeps_the_first_the_last_and_the_greatest_lag_of_whoever_checked(store):
     store.history.add_spans({SPEND: span(60, 30, judged=60)})
     store.record_refresh(replace(RESULT, at=NOON + timedelta(seconds=90), lag_seconds=80.0))
     store.history.add_spans({SPEND: span(120, 5, judged=60, late=20), ORDERS: span(120, 1)})
@@ -117,7 +117,7 @@ def test_a_minute_has_one_row_whoever_writes_it(store, url):
     assert store.history.recent_spans(NOON, NOON + timedelta(minutes=1))[SPEND] == [span(5, 1).with_span(span(40, 7))]
 
 
-def test_the_day_and_the_week_are_apart(store):
+def test_the_day_and_the_week_are_separate(store):
     store.history.add_spans({SPEND: span(0, 1, judged=100, late=50)})
     store.history.add_spans({SPEND: span(-3 * 86_400, 1, judged=300, late=0)})
     store.history.add_spans({SPEND: span(-20 * 86_400, 1, judged=9_000, late=9_000)})
@@ -134,7 +134,7 @@ def test_where_another_watch_goes_on(store):
     assert store.history.newest_samples(NOON + timedelta(seconds=10)) == {SPEND: LagSample(NOON, 5, 60)}
 
 
-def test_what_seems_to_come_from_the_future_is_left_out_until_the_clock_has_passed_it(store):
+def test_a_record_that_seems_to_come_from_the_future_is_left_out_until_the_clock_has_passed_it(store):
     store.record_refresh(replace(RESULT, at=NOON + timedelta(days=2)))
     store.record_refresh(RESULT)
 

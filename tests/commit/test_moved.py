@@ -30,7 +30,7 @@ def _change(spark, rows, path, of, count):
 
 @pytest.fixture
 def held(spark, tmp_path):
-    """A warehouse that is held, with one empty table."""
+    """A warehouse that is locked, with one empty table."""
     warehouse = tmp_path / "warehouse"
     lock = WarehouseLock.acquire(warehouse, project=tmp_path, state=tmp_path)
     create_table(spark, warehouse / "t", spark.createDataFrame([], "k INT, v INT").schema, history_seconds=86400)
@@ -95,7 +95,7 @@ def test_a_move_while_rows_are_computed_fails_the_write(spark, held, tmp_path, w
     long_but([(_append, 2)], [(write, count) for write in (_append, _overwrite, _change) for count in (None, 2)]),
 )
 def test_a_commit_that_was_on_its_way_is_not_believed(spark, held, tmp_path, write, count):
-    # delta-rs makes missing folders, so a move between its last look and its commit leaves that commit alone at the old
+    # delta-rs makes missing folders, so a move between its last check and its commit leaves the commit alone at the old
     # path. That instant is short, so here the rest of the table is removed after the commit instead.
     warehouse, away, path = tmp_path / "warehouse", tmp_path / "away", tmp_path / "warehouse" / "t"
     of = receipt(1)

@@ -1,4 +1,4 @@
-"""The newest version of a table is found without a list of its log, and with one where nothing else tells it."""
+"""The newest version of a table is found without a list of its log, and with one where nothing else shows it."""
 
 from __future__ import annotations
 

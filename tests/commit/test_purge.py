@@ -59,7 +59,7 @@ def test_a_declared_table_of_the_name_of_what_stands_beside_it_stays(warehouse):
 
 
 @pytest.mark.parametrize("point", ["purge-marked", "purge-moved"])
-def test_what_was_begun_is_finished_by_the_next_engine_and_not_where_it_is_declared_again(warehouse, point):
+def test_a_purge_that_was_begun_is_finished_by_the_next_engine_and_not_where_it_is_declared_again(warehouse, point):
     for path in (warehouse.path(SPEND), warehouse.pending_lookups(SPEND)):
         fill(path, SPEND)
 
@@ -91,7 +91,7 @@ def test_a_log_table_and_what_is_no_table_of_ours_are_refused(warehouse):
     assert len(list(warehouse.tables())) == 3
 
 
-def test_a_warehouse_that_cannot_be_written_is_told(warehouse):
+def test_a_warehouse_that_cannot_be_written_is_reported(warehouse):
     fill(warehouse.path(SPEND), SPEND)
     (warehouse.root / FOLDER).write_text("a file in its place")
 

@@ -64,7 +64,7 @@ def test_a_store_lost_in_the_middle_loses_no_row_and_its_memory_comes_back(table
 
     lose(tables.settings)
     land(tables, 30)
-    # On Postgres the first to meet the emptied database is told of it; the next makes the tables anew.
+    # On Postgres the first to find the emptied database gets an error; the next makes the tables anew.
     with suppress(StorageError):
         tables.runtime.control.checks()
     assert tables.refresh("per_k").state == "SUCCEEDED"
@@ -117,7 +117,7 @@ def test_an_epoch_is_above_that_of_a_table_that_is_declared_no_more(lab):
     lab.sql("INSERT INTO orders VALUES (2)")
 
     assert lab.refresh("copied").state == "SUCCEEDED"
-    # What is damaged and nobody declared does not keep an engine from starting.
+    # A damaged table that nobody declared does not keep an engine from starting.
     damaged = lab.runtime.warehouse.root / "damaged" / "_delta_log"
     damaged.mkdir(parents=True)
     (damaged / f"{0:020d}.json").write_text("no commit")

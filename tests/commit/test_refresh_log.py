@@ -101,7 +101,7 @@ def test_a_store_that_begins_anew_is_logged_from_its_first_record(control, log, 
     other.close()
 
 
-def test_looks_that_found_nothing_are_one_row_until_something_happens_to_their_table():
+def test_checks_that_found_nothing_are_one_row_until_something_happens_to_their_table():
     other = replace(LOOK, table=TableName.parse("spend"))
     found = condense([LOOK, other, replace(LOOK, at=NOW + timedelta(seconds=1)), RECORD, LOOK, other])
 
@@ -135,7 +135,7 @@ def test_another_reader_reads_it(control, log):
     assert answer.fetchall() == [(1.5,)]
 
 
-def test_a_warehouse_that_cannot_be_written_is_told(control, tmp_path):
+def test_a_warehouse_that_cannot_be_written_is_reported(control, tmp_path):
     (tmp_path / "warehouse").write_text("a file")
     control.record_refresh(RECORD)
 

@@ -1,4 +1,4 @@
-"""A small commit holds what Spark's own would: rows, change data, receipt and fence; and leaves the rest to Spark."""
+"""A small commit has what Spark's own would have: rows, change data, receipt and fence; it leaves the rest to Spark."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def write_both(spark, made, columns, writes, **how):
 def test_many_changes_pass_while_their_size_by_what_is_stored_is_bounded(spark, made, monkeypatch):
     path = made("k BIGINT, v STRING")
     begin = spark.range(60_000).selectExpr("id AS k", "concat('value ', id) AS v").localCheckpoint()
-    # Nothing is stored that tells how wide so many rows are.
+    # Nothing is stored that shows how wide so many rows are.
     write_and_read_back(lambda: append_rows(begin, path, receipt(1), count=60_000), path, receipt(1))
     assert written_by(path) != "delta-rs"
 
@@ -316,7 +316,7 @@ def test_only_rows_whose_key_is_new_are_added(spark, made):
 
     assert insert_new_keys(new, path, receipt(2), keys=["a", "b"], count=10)
     assert sorted(row.v for row in spark.read.format("delta").load(str(path)).collect()) == [1, 2, 3, 4]
-    # What follows such a table is told of additions alone.
+    # A reader that follows such a table sees additions alone.
     assert not commit_of(path, 2).data_actions("remove")
     assert changed_rows(commit_of(path, 2)) == 2
 
@@ -356,7 +356,7 @@ def test_a_key_of_many_digits_is_found_again(spark, made, kind, key, first):
         assert rows_of.where(f"k <> CAST({value} AS {kind})").collect() == []
 
 
-def test_what_is_not_a_number_is_found_by_whoever_skips_files(spark, made):
+def test_a_value_that_is_not_a_number_is_found_by_whoever_skips_files(spark, made):
     columns = "k INT, part DOUBLE, half FLOAT, s STRUCT<d: DOUBLE>, c STRING"
     path = made(columns)
     values = "(1, 1.0D, 1.0F, named_struct('d', 1.0D), 'a'), (2, {0}, float({0}), named_struct('d', {0}), 'a')"
@@ -405,7 +405,7 @@ def test_rows_whose_key_is_new_have_bounds_of_fractions_that_are_numbers(spark, 
     assert [row.k for row in spark.read.format("delta").load(str(path)).where("part > 100").collect()] == [2]
 
 
-def test_nulls_of_decimals_are_counted_while_their_bounds_hold(spark, made):
+def test_nulls_of_decimals_are_counted_while_their_bounds_are_true(spark, made):
     columns = "k INT, price DECIMAL(18, 2), total DECIMAL(28, 2), part DOUBLE"
 
     def commit(path, seq, values, *, change=False):
@@ -572,7 +572,7 @@ def test_transactions_and_receipts_outlive_the_checkpoints_of_small_commits(spar
         "CLUSTER BY (k)",
     ],
 )
-def test_what_is_not_surely_served_is_left_to_spark(spark, made, change):
+def test_a_table_that_is_not_surely_served_is_left_to_spark(spark, made, change):
     path = made("k INT, v INT", cluster_by=["v"] if "CLUSTER" in change else ())
     spark.sql(f"ALTER TABLE delta.`{path}` {change}")
 

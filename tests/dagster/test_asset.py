@@ -116,7 +116,7 @@ def test_a_table_depends_on_its_inputs_under_the_names_that_they_declare(show):
     assert "dagster/column_schema" not in spec.metadata
 
 
-def test_a_log_that_cannot_be_read_is_told_at_its_table(show, settings):
+def test_a_log_that_cannot_be_read_is_reported_at_its_table(show, settings):
     query = PythonQuery("assets/touch_event.sql", "count", (), "0")
     table = TableSpec(TableName(None, "counted"), query, Location("assets/touch_event.sql", 1), Freshness(10))
     log = settings.warehouse / "counted" / "_delta_log"

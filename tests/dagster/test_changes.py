@@ -19,7 +19,7 @@ NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
 class Look:
-    """A project that is looked at, at a moment that the test sets."""
+    """A project that is checked, at a moment that the test sets."""
 
     def __init__(self, root: Path) -> None:
         (root / "workspace.yaml").write_text("load_from: []\n")
@@ -29,7 +29,7 @@ class Look:
         self.changes = Changes(self.settings, lambda: self.now)
 
     def found(self) -> bool:
-        """Whether a change is found by the second look after it, and nothing is found once it was loaded."""
+        """Whether a change is found by the second check after it, and nothing is found once it was loaded."""
         first, second = self.changes.found(), self.changes.found()
         assert not first, "what has just changed may go on changing"
         self.changes.loaded()

@@ -1,4 +1,4 @@
-"""What the checks of a table say, from values."""
+"""The verdicts of a table's checks, from values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from freshline.values.spec import Constraint, OnViolation
 TABLE = TableName.parse("t")
 
 
-def test_a_constraint_tells_how_many_rows_and_some_of_them():
+def test_a_constraint_reports_how_many_rows_and_some_of_them():
     constraint = Constraint("positive", "amount > 0", OnViolation.QUARANTINE)
 
     told = constraint_verdict(TABLE, constraint, Violation(3, ('{"id":1}',)))

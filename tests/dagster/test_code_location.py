@@ -61,7 +61,7 @@ def test_each_asset_shows_its_mode_freshness_and_columns(project):
         assert {"mode", "mode_reason", "freshness_seconds", "dagster/code_references"} <= set(spec.metadata)
 
 
-def test_what_is_promised_has_a_policy_of_its_freshness_and_two_turns_of_reports(project):
+def test_a_promised_table_has_a_policy_of_its_freshness_and_two_turns_of_reports(project):
     loaded = specs(load(project()))
 
     def window(spec: AssetSpec) -> float | None:
@@ -80,7 +80,7 @@ def test_what_is_promised_has_a_policy_of_its_freshness_and_two_turns_of_reports
     }
 
 
-def test_each_table_has_the_checks_that_can_be_told_of_it_and_none_blocks(project):
+def test_each_table_has_the_checks_that_can_be_made_of_it_and_none_blocks(project):
     root = project(
         judged="CREATE MATERIALIZED TABLE judged (CONSTRAINT named EXPECT (event_id <> '') ON VIOLATION QUARANTINE) "
         "FRESHNESS = INTERVAL '1' DAY AS SELECT event_id FROM touch_event;"
@@ -182,7 +182,7 @@ BROKEN = "CREATE MATERIALIZED TABLE broken\nFRESHNESS = INTERVAL '0' SECOND\nAS 
 
 
 @pytest.mark.parametrize("options", [{"strict": True}, {"select": "first_touch"}, {"exclude": "first_touch"}])
-def test_declaration_errors_are_told_all_at_once_with_file_and_line(project, options):
+def test_declaration_errors_are_reported_all_at_once_with_file_and_line(project, options):
     root = project(broken=BROKEN)
 
     with pytest.raises(DeclarationErrors) as told:
@@ -216,7 +216,7 @@ def test_a_declaration_with_a_mistake_is_an_asset_that_shows_it_and_the_others_s
     assert {key.to_user_string() for key in graph.materializable_asset_keys} == set(before) - {"campaign_load"}
 
 
-def test_what_dagster_cannot_have_is_told_with_file_and_line(project):
+def test_an_option_that_dagster_cannot_have_is_reported_with_file_and_line(project):
     query = "AS SELECT customer_id FROM touch_event"
     root = project(
         one=f"CREATE MATERIALIZED TABLE one WITH ('group' = 'a b') {query};",

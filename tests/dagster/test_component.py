@@ -102,7 +102,7 @@ def test_the_environment_is_an_attribute(shop):
         load(shop, environment="production")
 
 
-def test_mistakes_in_declarations_and_selections_are_told_as_in_python(shop):
+def test_mistakes_in_declarations_and_selections_are_reported_as_in_python(shop):
     with pytest.raises(SettingsError, match="the selection names spent"):
         load(shop, select="spent")
     (shop / "assets" / "wrong.sql").write_text("CREATE MATERIALIZED TABLE wrong AS SELECT nothing FROM spend")
@@ -269,7 +269,7 @@ def test_dg_checks_and_lists_the_reference_deployment(tmp_path):
     assert "first_touch" in {asset["asset_key"] for asset in listed["assets"]}
 
 
-def test_what_init_writes_for_dg_is_no_declaration(shop):
+def test_a_file_that_init_writes_for_dg_is_no_declaration(shop):
     assert "assets/defs/__init__.py" in project_files("shop")
     (shop / "assets" / "defs" / "own.py").write_text("raise RuntimeError('Python of a component is no declaration')")
 

@@ -67,7 +67,7 @@ def test_a_table_gets_another_freshness_for_a_time_and_its_own_again(root):
         ({"table": "'; DROP TABLE t --\u202e<script>", "freshness": "5 minutes"}, "DROP TABLE"),
     ],
 )
-def test_what_cannot_be_set_is_one_sentence_and_changes_nothing(root, config, says):
+def test_a_freshness_that_cannot_be_set_is_one_sentence_and_changes_nothing(root, config, says):
     result = run(root, **config)
 
     assert not result.success

@@ -1,4 +1,4 @@
-"""What is left alone, and why."""
+"""The tables that are left alone, and why."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_suspended_dimension_blocks_nothing(graph):
     assert leave_alone(graph, suspended("rate"), {})[0] == {name("rate"): Standing.SUSPENDED}
 
 
-def test_what_a_person_suspended_is_that_and_not_blocked(graph):
+def test_a_table_that_a_person_suspended_is_that_and_not_blocked(graph):
     standings, _ = leave_alone(graph, suspended("orders", "clean", until=NOW), {})
 
     assert standings[name("clean")] is Standing.SUSPENDED

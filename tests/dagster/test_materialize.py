@@ -203,7 +203,7 @@ def test_progress_and_problems_are_in_the_log_of_the_run(asset):
     assert (20, "touch_event: append (2 new files); 3 rows in, 3 out, 0.5 s, version 0") in said
 
 
-def test_waiting_for_the_engine_to_start_is_told_once_a_step(asset):
+def test_waiting_for_the_engine_to_start_is_logged_once_a_step(asset):
     def connect(progress):
         for message in ("starting the engine", "starting the engine (1 s)", "starting the engine (2 s)", "ready"):
             progress(message)

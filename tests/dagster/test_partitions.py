@@ -185,7 +185,7 @@ def test_the_open_partition_is_offered_where_a_refresh_brings_it_in(graph):
     assert keys(86_400, Mode.INCREMENTAL)[-1] == "2026-01-03"
 
 
-def test_a_range_is_one_request_and_each_partition_is_told_when_it_is_done(asset):
+def test_a_range_is_one_request_and_each_partition_is_reported_when_it_is_done(asset):
     engine = Engine(planned(*KEYS), *[outcome(key) for key in KEYS], ended(), DONE)
 
     with DagsterInstance.ephemeral() as instance:
@@ -269,7 +269,7 @@ def test_a_killed_engine_is_asked_again_for_the_same_backfill(asset):
     assert (first.asked[0][1]["resume"], second.asked[0][1]["resume"]) == (False, True)
 
 
-def test_what_the_engine_brought_in_by_itself_is_told_by_partition(asset):
+def test_partitions_that_the_engine_brought_in_by_itself_are_reported_one_by_one(asset):
     told = outcome("2026-02-01", partitions=["2026-02-01", "2026-02-02"])
 
     with DagsterInstance.ephemeral() as instance:
@@ -277,7 +277,7 @@ def test_what_the_engine_brought_in_by_itself_is_told_by_partition(asset):
         assert bar(instance) == {"2026-02-01", "2026-02-02"}
 
 
-def test_what_the_sensor_told_while_the_run_waited_is_not_told_again(asset):
+def test_a_partition_that_the_sensor_reported_while_the_run_waited_is_not_reported_again(asset):
     told = outcome("2026-02-01", partitions=["2026-02-01", "2026-02-02"])
 
     class Waiting(Engine):
@@ -455,7 +455,7 @@ def test_declared_values_are_partitions_in_their_order(countries):
     assert read_partitioned(graph, TableName.parse("other")) == (TableName.parse("daily"),)
 
 
-def test_a_range_of_values_is_one_request_and_each_is_told_when_it_is_done(countries):
+def test_a_range_of_values_is_one_request_and_each_is_reported_when_it_is_done(countries):
     engine = Engine(planned(*COUNTRIES[1:3]), *[outcome(key) for key in COUNTRIES[1:3]], ended(), DONE)
     tags = {"dagster/asset_partition_range_start": COUNTRIES[1], "dagster/asset_partition_range_end": COUNTRIES[2]}
 
@@ -504,7 +504,7 @@ def test_a_value_that_is_not_declared_is_an_error_before_the_engine_is_asked(cou
     assert engine.asked == []
 
 
-# What is no date is refused also as the end of a range; of dates that are no partitions the engine refuses the range.
+# A text that is no date is refused as the end of a range, too; of dates that are no partitions the engine refuses it.
 NO_DATES = ["x'; DROP TABLE daily; --", 'a"b', "../../etc", "2026-02-30", "01.03.2026"]
 
 

@@ -1,4 +1,4 @@
-"""What Dagster's own storage tells of its daemon and its sensors."""
+"""The state of the daemon and of the sensors, from Dagster's own storage."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_newest_heartbeat_of_the_daemons_and_the_sensors_as_they_were_left(s
 
 
 @pytest.mark.seconds
-def test_what_a_location_of_another_name_left_does_not_count(settings, home):
+def test_states_that_a_location_of_another_name_left_do_not_count(settings, home):
     with DagsterInstance.from_config(str(home)) as instance:
         switch(instance, SUPERVISOR, InstigatorStatus.STOPPED, "old", ticked=1.0)
         switch(instance, SUPERVISOR, InstigatorStatus.DECLARED_IN_CODE, "new", ticked=2.0)

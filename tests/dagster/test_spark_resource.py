@@ -1,6 +1,6 @@
 """The Spark session of users' own assets: attached or of its own, one a run, interrupted and let go of at its end.
 
-Without `from __future__ import annotations`: Dagster looks at the annotations of assets.
+Without `from __future__ import annotations`: Dagster reads the annotations of assets.
 """
 
 import os

@@ -88,7 +88,7 @@ def project(tmp_path: Path) -> FreshlineProject:
 
 @pytest.fixture
 def engine(monkeypatch) -> Engine:
-    """What answers in place of the project's engine."""
+    """A stand-in that answers in place of the project's engine."""
     answers = Engine(outcome(table="sales.revenue", kind="table", data_timestamp=None), DONE)
     monkeypatch.setattr(EngineClient, "connect", lambda *given, **options: answers)
     return answers
@@ -245,7 +245,7 @@ def test_the_environment_is_that_of_the_project(tmp_path):
     assert FreshlineProject(str(tmp_path)).settings.environment == "local"
 
 
-def test_what_the_engine_reported_is_stored_under_the_translated_key(project, engine):
+def test_the_version_that_the_engine_reported_is_stored_under_the_translated_key(project, engine):
     with DagsterInstance.ephemeral() as instance:
         write_deltalake(
             str(Warehouse(project.settings.warehouse).path(TableName.parse("sales.revenue"))),

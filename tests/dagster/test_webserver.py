@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow  # a webserver is started
 ROOT = Path(__file__).parents[2]
 LOG = "webserver.log"
 RUN_SECONDS = 240.0
-# What is promised. On a machine with much other work the load of a location alone takes longer.
+# The promised time. On a machine with much other work the load of a location alone takes longer.
 PROMISED_SECONDS = 10.0
 BUSY = 1.5
 CHANGE_SECONDS = 60.0

@@ -1,4 +1,4 @@
-"""Backfills in the engine: one partition after another, behind everything else, and told as they end."""
+"""Backfills in the engine: one partition after another, behind everything else, and reported as they end."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_without_bounds_it_is_all_that_a_refresh_would_bring_in(bench):
     assert asked(bench) == [("t", day) for day in DAYS]
 
 
-def test_a_dry_run_tells_the_plan_and_does_nothing(bench):
+def test_a_dry_run_reports_the_plan_and_does_nothing(bench):
     events = bench.ask(ranges=[["ds", DAYS[1], DAYS[2]]], cascade=True, dry_run=True)
 
     (plan,) = of(events, "plan")
@@ -220,7 +220,7 @@ def test_backfills_have_half_as_many_threads_and_leave_the_others_to_what_is_liv
     assert all(request.done for request in (*first, third))
 
 
-def test_a_cancelled_backfill_tells_what_is_done_and_what_is_left(bench):
+def test_a_cancelled_backfill_reports_what_is_done_and_what_is_left(bench):
     running = threading.Event()
 
     def refresh(job: Job) -> RefreshResult:
@@ -268,7 +268,7 @@ def test_nothing_is_restored_while_a_backfill_runs_and_it_goes_on(bench):
 
 
 def bench_plan(bench: Bench) -> list[dict[str, Any]]:
-    """What another person sees meanwhile."""
+    """The plan that another person sees meanwhile."""
     request = bench.submit(ranges=[[None, DAYS[0], DAYS[3]]], dry_run=True)
     seen = threading.Event()
     for number in range(100):
@@ -281,7 +281,7 @@ def bench_plan(bench: Bench) -> list[dict[str, Any]]:
     raise AssertionError("the plan was not told")
 
 
-def test_what_is_suspended_below_is_left_alone_and_the_named_table_is_not(bench):
+def test_a_table_that_is_suspended_below_is_left_alone_and_the_named_table_is_not(bench):
     bench.suspend("t")
     bench.suspend("regions")
 
@@ -398,7 +398,7 @@ def test_a_refresh_that_names_partitions_goes_the_same_way(bench):
         ("nowhere", {}, "there is no table"),
     ],
 )
-def test_what_cannot_be_asked_is_told_before_any_work(bench, table, arguments, sentence):
+def test_a_backfill_that_cannot_be_asked_is_refused_before_any_work(bench, table, arguments, sentence):
     events = bench.ask(table, **arguments)
 
     assert events[-1]["state"] == "FAILED"

@@ -38,7 +38,7 @@ def test_spark_that_is_installed_again_in_its_place_has_another_archive(tmp_path
     before = recorded(tmp_path, spark_home)
     same = ClassArchive.find(JAVA, record=True, folder=tmp_path, spark=spark_home)
     assert (same.file, same.is_recorded) == (before.file, False)
-    # The content is the same. The JVM looks at the time, and would do without the archive and say nothing.
+    # The content is the same. The JVM checks the time, and would do without the archive and say nothing.
     jar = spark_home / "jars" / "core.jar"
     os.utime(jar, ns=(0, jar.stat().st_mtime_ns + 1_000_000_000))
 

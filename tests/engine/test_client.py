@@ -53,7 +53,7 @@ def test_importing_the_client_loads_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
-def test_without_an_engine_it_is_told_how_to_start_one(settings):
+def test_without_an_engine_the_error_says_how_to_start_one(settings):
     with pytest.raises(EngineError, match="no engine is running. Start it with `freshline engine start`"):
         EngineClient.connect(settings, start=False)
 
@@ -81,7 +81,7 @@ def test_an_engine_that_is_there_and_does_not_answer_is_named(settings):
     assert state_file(settings.state).exists()
 
 
-def test_an_engine_that_has_died_is_told_with_what_to_do(settings):
+def test_an_engine_that_has_died_is_reported_with_what_to_do(settings):
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     process = ProcessId.of(child.pid)
     assert process is not None

@@ -40,7 +40,7 @@ def test_files_that_did_not_change_are_not_read_again(settings, assets):
     assert declarations.check() is declarations.check()
 
 
-def test_a_changed_file_is_taken_up_and_told(settings, assets):
+def test_a_changed_file_is_taken_up_and_reported(settings, assets):
     declarations = Declarations(settings)
     on_outcome: list[Graph] = []
     declarations.on_change(on_outcome.append)
@@ -189,7 +189,7 @@ def test_a_mistake_elsewhere_costs_a_request_nothing_and_a_change_or_a_mistake_a
 
     (assets / "big.sql").write_text("CREATE MATERIALIZED TABLE big AS SELECT id FROM nowhere")
     assert [is_refused(*wanted) for wanted in ((small,), (orders,), (orders, small))] == [False] * 3
-    # What has the mistake, what reads it, a table that nobody has declared, and the project as a whole.
+    # The table with the mistake, its reader, a table that nobody has declared, and the project as a whole.
     refused = ((big,), (top,), (small, big), (TableName.parse("nobody"),), ())
     assert [is_refused(*wanted) for wanted in refused] == [True] * 5
     # A table that was changed beside the mistake is not refreshed by its old declaration.

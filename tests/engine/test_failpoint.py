@@ -49,7 +49,7 @@ def test_the_kill_takes_what_the_process_started_with_it():
         "read_failpoint({'FRESHLINE_TEST': '1', 'FRESHLINE_FAILPOINT': 'here'})('here'); print('still here')"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
-    # The pipe ends when nobody holds it any more, the child included.
+    # The pipe ends when no process has it open any more, the child included.
     printed = process.communicate(timeout=30)[0]
 
     assert process.returncode == -9
@@ -63,7 +63,7 @@ def wait_for(file: Path) -> None:
         time.sleep(0.01)
 
 
-def test_a_point_of_a_folder_holds_its_passing_until_the_folder_lets_go(tmp_path):
+def test_a_point_of_a_folder_stops_at_its_passing_until_the_folder_lets_go(tmp_path):
     reach = read_failpoint({"FRESHLINE_TEST": "1", "FRESHLINE_FAILPOINT_FOLDER": str(tmp_path)})
     reach("before-commit")
     (tmp_path / "armed").write_text(json.dumps({"id": "a", "point": "before-commit", "passing": 2}))
@@ -88,7 +88,7 @@ def test_a_point_of_a_folder_holds_its_passing_until_the_folder_lets_go(tmp_path
     assert (tmp_path / "passed").read_text().splitlines().count("before-commit") == 6
 
 
-def test_without_the_flag_a_folder_is_not_looked_at(tmp_path):
+def test_without_the_flag_a_folder_is_not_read(tmp_path):
     read_failpoint({"FRESHLINE_FAILPOINT_FOLDER": str(tmp_path)})("before-commit")
 
     assert list(tmp_path.iterdir()) == []

@@ -162,7 +162,7 @@ def test_many_clients_at_once_are_all_stored_once(door):
     bodies = [b'{"id": %d}\n' % number for number in range(120)]
 
     def send(body: bytes) -> None:
-        # As a client does that lost its answer, and is told to come again.
+        # As a client does that lost its answer, and is asked to come again.
         for _ in range(2):
             while (answer := door.post(body, Idempotency_Key=body.decode().strip()))[0] == 429:
                 assert answer[2]["retry-after"] == "1"
@@ -197,7 +197,7 @@ def test_who_has_not_the_token_of_the_source_is_refused(door, method, authorizat
     "name", ["", "clicks", "landed", "shop", "shop.order.x", "..%2Fclick", "click/", "click%00", "%F0"]
 )
 def test_without_a_token_nobody_learns_which_sources_there_are(door, name):
-    """The answer is that of a wrong token; whoever posts to another source is told that the name is wrong."""
+    """The answer is that of a wrong token; whoever posts to another source learns that the name is wrong."""
     for token in (None, "wrong", ENGINE_TOKEN):
         assert door.post(EVENTS, name, token)[:2] == door.post(EVENTS, "click", token)[:2]
     sentence = is_refused(door, 404, door.post(EVENTS, name, CLICK_TOKEN))
@@ -252,7 +252,7 @@ def test_another_method_is_refused(door, method):
     assert door.stored() == []
 
 
-def test_a_token_that_is_changed_holds_at_once(door):
+def test_a_token_that_is_changed_applies_at_once(door):
     file = door.root / "line"
     first, second = "the-first-token-of-lines", "the-second-token-of-lines"
 
@@ -446,7 +446,7 @@ def test_a_folder_that_is_not_there_is_not_made_in_its_place(door, caplog):
     assert door.post(EVENTS)[0] == 202
 
 
-def test_a_full_disk_is_told_and_stores_nothing(tmp_path):
+def test_a_full_disk_is_reported_and_stores_nothing(tmp_path):
     with open_door(tmp_path, landing=Landing(reserve=1 << 62)) as door:
         answer = door.post(EVENTS, Idempotency_Key="k")
 
@@ -454,7 +454,7 @@ def test_a_full_disk_is_told_and_stores_nothing(tmp_path):
         assert "retry-after" in answer[2]
 
 
-def test_a_folder_that_is_none_is_told(tmp_path):
+def test_a_folder_that_is_none_is_reported(tmp_path):
     with open_door(tmp_path) as door:
         (tmp_path / "posts").rmdir()
         (tmp_path / "posts").write_bytes(b"")
@@ -464,7 +464,7 @@ def test_a_folder_that_is_none_is_told(tmp_path):
         assert "Not a directory" in answer["error"]["message"]
 
 
-def test_a_disk_that_hangs_holds_nobody_up_but_those_who_post(tmp_path):
+def test_a_disk_that_hangs_delays_nobody_but_those_who_post(tmp_path):
     goes_on = threading.Event()
 
     def hang(_point: str) -> None:
@@ -490,7 +490,7 @@ def test_a_disk_that_hangs_holds_nobody_up_but_those_who_post(tmp_path):
 # -- while something happens
 
 
-def test_other_declarations_hold_from_the_next_post_on(tmp_path):
+def test_other_declarations_apply_from_the_next_post_on(tmp_path):
     with open_door(tmp_path) as door:
         door.graph = declared(tmp_path, {"landed.sql": SOURCES["landed.sql"]})
         assert door.post(EVENTS)[0] == 401

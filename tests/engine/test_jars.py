@@ -26,7 +26,7 @@ URL = "https://mirror.example.com/maven/com/example/small_2.13/1.2.3/small_2.13-
 
 
 class Answer(io.BytesIO):
-    """What urlopen gives, as far as it is used."""
+    """The answer of urlopen, as far as it is used."""
 
     def __init__(self, content: bytes, url: str) -> None:
         super().__init__(content)
@@ -167,7 +167,7 @@ def test_a_mirror_that_leads_away_from_https_is_refused(fetching, use):
         provide_jars(fetching, lock=[JAR])
 
 
-def test_an_offline_directory_is_all_that_is_looked_at(fetching, use, tmp_path):
+def test_an_offline_directory_is_all_that_is_searched(fetching, use, tmp_path):
     mirror = use(Mirror())
     offline = replace(fetching, jar_directory=tmp_path / "offline")
     assert offline.jar_directory is not None
@@ -222,7 +222,7 @@ def test_the_command_takes_the_projects_settings_and_ends_with_one_line_on_a_mis
     assert f"{tmp_path / 'jars' / 'delta-spark_4.2_2.13-4.4.0.jar'} is missing" in said.err
 
 
-def test_what_only_kafka_sources_need_is_in_a_lock_of_its_own():
+def test_jars_that_only_kafka_sources_need_are_in_a_lock_of_their_own():
     coordinates = [jar.coordinate for jar in read_kafka_lock()]
 
     assert [text.split(":")[1] for text in coordinates] == [

@@ -88,7 +88,7 @@ def test_only_old_ones_are_all_named_with_what_to_do(tmp_path):
         assert words in str(refused.value)
 
 
-def test_no_java_at_all_says_where_one_was_looked_for():
+def test_no_java_at_all_says_where_one_was_searched():
     with pytest.raises(JavaError, match=r"neither JAVA_HOME nor PATH.*freshline\[java\]"):
         choose_java(None, {"PATH": path_of()})
 
@@ -115,7 +115,7 @@ def test_a_java_that_does_not_answer_in_time_is_passed_over(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("says", "code"), [("", 0), ("", 127), ("Error: dl failure on line 534\n", 1), ("The operation couldn't\n", 1)]
 )
-def test_what_is_called_java_and_is_none_is_told(tmp_path, says, code):
+def test_a_program_that_is_called_java_and_is_none_is_reported(tmp_path, says, code):
     home = stand_in(tmp_path / "odd", "", says=says, code=code)
 
     answer = probe(home / "bin" / "java", "PATH")
@@ -124,7 +124,7 @@ def test_what_is_called_java_and_is_none_is_told(tmp_path, says, code):
     assert "does not tell its version" in answer
 
 
-def test_a_file_that_is_no_program_is_told(tmp_path):
+def test_a_file_that_is_no_program_is_reported(tmp_path):
     file = tmp_path / "bin" / "java"
     file.parent.mkdir()
     file.write_text("nothing")

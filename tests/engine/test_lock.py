@@ -1,4 +1,4 @@
-"""One engine a warehouse; who holds it is named, and what a killed one left is ended."""
+"""One engine a warehouse; who has the lock is named, and what a killed one left is ended."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def leave(lock: WarehouseLock, *, engine: ProcessId, jvm: ProcessId) -> None:
 DEAD = ProcessId(os.getpid(), 1.0)
 
 
-def test_a_second_engine_is_refused_and_told_who_holds_the_warehouse(tmp_path):
+def test_a_second_engine_is_refused_and_learns_who_holds_the_warehouse(tmp_path):
     lock = acquire(tmp_path / "warehouse")
 
     with pytest.raises(EngineHeldError) as raised:
@@ -56,7 +56,7 @@ def test_a_second_engine_is_refused_and_told_who_holds_the_warehouse(tmp_path):
     lock.release()
 
 
-def test_what_was_released_can_be_taken_again(tmp_path):
+def test_a_warehouse_that_was_released_can_be_taken_again(tmp_path):
     acquire(tmp_path / "warehouse").release()
 
     assert read_holder(tmp_path / "warehouse") is None
@@ -117,13 +117,13 @@ def test_a_holder_that_cannot_be_read_does_not_keep_anybody_out(tmp_path):
     acquire(tmp_path).release()
 
 
-def test_a_warehouse_that_cannot_be_written_is_told():
+def test_a_warehouse_that_cannot_be_written_is_reported():
     # Nobody can make a folder there, not even root.
     with pytest.raises(StorageError, match="Make its folder writable"):
         acquire(Path("/proc/warehouse"))
 
 
-def test_a_file_in_the_place_of_the_warehouse_is_told(tmp_path):
+def test_a_file_in_the_place_of_the_warehouse_is_reported(tmp_path):
     (tmp_path / "warehouse").write_text("")
 
     with pytest.raises(StorageError, match="the warehouse cannot be written"):

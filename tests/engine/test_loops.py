@@ -138,7 +138,7 @@ class Bench:
         )
 
     def step(self) -> list[str]:
-        """What one step of the loops asks for, when it is time to look at every source."""
+        """The tables that one step of the loops asks for, when it is time to check every source."""
         self.loops._memory.polled_at.clear()
         self.loops._status_at = 0.0
         self.loops._step()
@@ -208,13 +208,13 @@ def test_a_commit_of_a_manual_refresh_wakes_too(bench):
     assert bench.ready() == ["clean"]
 
 
-def test_a_look_that_found_nothing_wakes_nobody(bench):
+def test_a_check_that_found_nothing_wakes_nobody(bench):
     bench.report("orders", committed=False)
 
     assert bench.ready() == []
 
 
-def test_what_was_never_refreshed_is_brought_in_upstreams_first(bench):
+def test_tables_that_were_never_refreshed_are_brought_in_upstreams_first(bench):
     order = []
     bench.loops._step()
     while bench.work.jobs:
@@ -235,7 +235,7 @@ def test_a_first_refresh_waits_for_the_first_version_of_what_it_reads(bench):
     assert bench.ready() == []
 
 
-def test_a_look_at_a_source_that_left_all_of_it_for_the_next_one_is_no_version(bench):
+def test_a_check_of_a_source_that_left_all_of_it_for_the_next_one_is_no_version(bench):
     bench.report("orders", brought_in=False)
     bench.wish(WOKEN, "clean")
     bench.wish(POLLED, "orders")
@@ -541,7 +541,7 @@ def test_the_heartbeat_of_an_engine_whose_spark_has_died_stays_and_grows_old(ben
     assert list(bench.control.heartbeats.read()) == ["engine"]
 
 
-def test_a_store_that_is_away_stops_nothing_and_is_told_once(bench, settings, caplog):
+def test_a_store_that_is_away_stops_nothing_and_is_reported_once(bench, settings, caplog):
     bench.bring_in_all()
     bench.suspend("hourly")
     bench.step()
@@ -568,7 +568,7 @@ def test_a_store_that_is_away_stops_nothing_and_is_told_once(bench, settings, ca
     assert bench.effective_graph.held == {}
 
 
-def test_what_is_due_leaves_out_what_is_suspended_and_what_is_below(bench):
+def test_a_due_list_leaves_out_what_is_suspended_and_what_is_below(bench):
     graph = bench.effective_graph.graph
     assert [str(name) for name in bench.loops.due(graph)] == ["orders", "clean", "hourly", "daily"]
 
@@ -578,7 +578,7 @@ def test_what_is_due_leaves_out_what_is_suspended_and_what_is_below(bench):
     assert [str(name) for name in bench.loops.due(graph)] == ["orders", "clean"]
 
 
-def test_ages_are_looked_at_when_the_first_table_becomes_due_and_not_before(bench, monkeypatch):
+def test_ages_are_read_when_the_first_table_becomes_due_and_not_before(bench, monkeypatch):
     checks = []
     check = bench.loops.status
 
@@ -589,7 +589,7 @@ def test_ages_are_looked_at_when_the_first_table_becomes_due_and_not_before(benc
     monkeypatch.setattr(bench.loops, "status", counted)
 
     def steps(seconds: float) -> int:
-        """How many looks a step makes, after a time in which the loops have rested."""
+        """The number of checks in a step, after a time in which the loops have rested."""
         bench.now += timedelta(seconds=seconds)
         bench.loops._rested_at = 0.0
         before = len(checks)
@@ -609,7 +609,7 @@ def test_ages_are_looked_at_when_the_first_table_becomes_due_and_not_before(benc
     bench.now += timedelta(seconds=3600)
     bench.bring_in_all()
     assert [steps(0), steps(1), steps(3600)] == [1, 0, 1]
-    # What takes longer is due earlier.
+    # A table whose refresh takes longer is due earlier.
     bench.bring_in_all()
     assert [steps(0), steps(1)] == [1, 0]
     bench.control.record_refresh(

@@ -184,7 +184,7 @@ def test_everything_is_brought_up_to_date_and_the_second_time_nothing_is_done(en
     assert {name: each["version"] for name, each in second.items()} == versions
 
 
-def test_what_the_engine_makes_is_its_owners_alone(engine, project):
+def test_files_that_the_engine_makes_are_its_owners_alone(engine, project):
     refresh(engine)
     warehouse = project.settings.warehouse
     seen = [warehouse, *warehouse.rglob("*")]
@@ -208,14 +208,14 @@ def test_tables_are_verified(engine):
     assert [event["verification"]["equal"] for event in events if event["type"] == "verification"] == [True]
 
 
-def test_a_mistake_in_a_statement_is_told(engine):
+def test_a_mistake_in_a_statement_is_reported(engine):
     events = list(engine.run("sql", statement="SELECT nothing FROM big"))
 
     assert events[-1]["state"] == "FAILED"
     assert "nothing" in events[-1]["error"]["message"]
 
 
-def test_a_second_engine_is_refused_and_told_who_holds_the_warehouse(engine, project, tmp_path):
+def test_a_second_engine_is_refused_and_learns_who_holds_the_warehouse(engine, project, tmp_path):
     other = Project(tmp_path / "other")
     text = (other.root / "pyproject.toml").read_text()
     (other.root / "pyproject.toml").write_text(f'{text}warehouse = "{project.settings.warehouse}"\n')
@@ -331,7 +331,7 @@ def test_functions_that_hang_stop_no_other_table_and_are_cancelled_or_ended(engi
         ("import os; os._exit(3)", "ended (code 3)", None),
     ],
 )
-def test_what_a_python_table_does_wrong_is_told_with_its_line(engine, project, body, sentence, line):
+def test_a_mistake_of_a_python_table_is_reported_with_its_line(engine, project, body, sentence, line):
     file = project.root / "assets" / "shouted.py"
     (project.root / "lib" / "words.py").write_text("def shout(text):\n    return text\n")
     file.write_text(SHOUTED.replace("print(", f"{body}\n    print(", 1))
@@ -345,7 +345,7 @@ def test_what_a_python_table_does_wrong_is_told_with_its_line(engine, project, b
     assert refresh(engine, "big")["big"]["state"] == "SUCCEEDED"
 
 
-def test_declarations_with_errors_are_told_and_the_next_request_sees_the_repair(engine, project):
+def test_declarations_with_errors_are_reported_and_the_next_request_sees_the_repair(engine, project):
     file = project.root / "assets" / "wrong.sql"
     file.write_text("CREATE MATERIALIZED TABLE wrong AS SELECT id FROM nowhere")
     events = list(engine.run("refresh", tables=[]))
@@ -655,7 +655,7 @@ def test_a_failpoint_kills_the_engine_with_its_jvm_and_the_next_refresh_continue
         project.end()
 
 
-def test_what_keeps_an_engine_from_starting_is_told_in_one_sentence(tmp_path):
+def test_a_reason_that_keeps_an_engine_from_starting_is_one_sentence(tmp_path):
     project = Project(tmp_path / "shop")
     (project.root / "pyproject.toml").write_text('[tool.freshline]\njava-home = "/no/java"\n')
     command = [sys.executable, "-m", "freshline.engine.main", "--project", str(project.root)]

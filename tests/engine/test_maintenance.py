@@ -1,4 +1,4 @@
-"""Tables are looked at after so many commits, one at a time, and a failure stops nothing."""
+"""Tables are checked after so many commits, one at a time, and a failure stops nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from freshline.values.names import TableName
 A, B = TableName(None, "a"), TableName(None, "b")
 
 
-def test_a_table_is_looked_at_after_so_many_commits():
+def test_a_table_is_checked_after_so_many_commits():
     looked: list[TableName] = []
     done = threading.Semaphore(0)
 

@@ -1,4 +1,4 @@
-"""A scrape shows the newest look, waits for no disk and no store, and counts every refresh once."""
+"""A scrape shows the newest check, waits for no disk and no store, and counts every refresh once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def graph_of(settings: Settings, *names: str) -> Graph:
 
 
 class Bench:
-    """Metrics of an engine whose looks and clock a test makes."""
+    """Metrics of an engine whose checks and clock a test makes."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -84,7 +84,7 @@ class Bench:
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line and line[0] != "#"}
 
     def settle(self) -> None:
-        """Wait until no look runs."""
+        """Wait until no check runs."""
         self.metrics._thread.submit(lambda: None).result(20)
 
 
@@ -99,7 +99,7 @@ def bench(settings: Settings) -> Iterator[Bench]:
 LAG = 'freshline_table_lag_seconds{table="orders"}'
 
 
-def test_a_scrape_looks_first_and_shows_what_it_found(bench: Bench) -> None:
+def test_a_scrape_checks_first_and_shows_what_it_found(bench: Bench) -> None:
     found = bench.scrape()
 
     assert found[LAG] == 1.0
@@ -110,7 +110,7 @@ def test_a_scrape_looks_first_and_shows_what_it_found(bench: Bench) -> None:
     assert found["process_start_time_seconds"] == ProcessId.own().started
 
 
-def test_scrapes_one_after_the_other_share_a_look(bench: Bench) -> None:
+def test_scrapes_one_after_the_other_share_a_check(bench: Bench) -> None:
     bench.scrape()
     bench.settle()
     looks = list(bench.looks)
@@ -123,7 +123,7 @@ def test_scrapes_one_after_the_other_share_a_look(bench: Bench) -> None:
     assert bench.scrape()[LAG] == 4.0
 
 
-def test_a_look_that_hangs_keeps_no_scrape_waiting_and_is_not_begun_twice(bench: Bench) -> None:
+def test_a_check_that_hangs_keeps_no_scrape_waiting_and_is_not_begun_twice(bench: Bench) -> None:
     bench.scrape()
     bench.settle()
     bench.looks.clear()
@@ -160,7 +160,7 @@ def test_a_scrape_of_a_thousand_tables_takes_less_than_a_tenth_of_a_second(setti
     assert min(took) < 0.1
 
 
-def test_before_the_first_look_lags_are_absent_and_promises_are_there(bench: Bench) -> None:
+def test_before_the_first_check_lags_are_absent_and_promises_are_there(bench: Bench) -> None:
     bench.may_look.clear()
 
     found = bench.scrape()
@@ -172,7 +172,7 @@ def test_before_the_first_look_lags_are_absent_and_promises_are_there(bench: Ben
 
 
 @pytest.mark.parametrize("trouble", [StorageError("the store is away"), RuntimeError("a mistake")])
-def test_a_look_that_fails_is_counted_and_the_next_one_made(bench: Bench, trouble: Exception) -> None:
+def test_a_check_that_fails_is_counted_and_the_next_one_made(bench: Bench, trouble: Exception) -> None:
     bench.scrape()
     bench.settle()
     bench.trouble = trouble
@@ -191,7 +191,7 @@ def test_a_look_that_fails_is_counted_and_the_next_one_made(bench: Bench, troubl
     assert bench.scrape()[LAG] == 7.0
 
 
-def test_a_look_that_takes_long_is_made_seldom(bench: Bench) -> None:
+def test_a_check_that_takes_long_is_made_seldom(bench: Bench) -> None:
     slow = bench.metrics._surroundings.look
 
     def look(counted: bool) -> None:
@@ -208,7 +208,7 @@ def test_a_look_that_takes_long_is_made_seldom(bench: Bench) -> None:
         bench.settle()
 
     looks = len(bench.looks) - 2
-    # A twentieth of the time for plain looks, and a fiftieth for those that count.
+    # A twentieth of the time for plain checks, and a fiftieth for those that count.
     assert 5.0 * looks <= 0.075 * (bench.passed - begun)
     assert looks > 2
 
@@ -285,7 +285,7 @@ def test_a_name_in_other_letters_is_the_same_table(bench: Bench) -> None:
     assert bench.scrape()['freshline_refresh_rows_written_total{table="orders"}'] == 2
 
 
-def test_lateness_is_counted_from_look_to_look_whoever_looks(bench: Bench) -> None:
+def test_lateness_is_counted_from_check_to_check_whoever_checks(bench: Bench) -> None:
     late = 'freshline_table_late_seconds_total{table="orders"}'
     bench.metrics.on_look(bench.look_at(100))
     bench.statuses["orders"] = status("orders", lag_seconds=25.0)
@@ -311,7 +311,7 @@ def test_a_table_that_is_new_was_not_observed_before(bench: Bench) -> None:
     assert found['freshline_table_observed_seconds_total{table="prices"}'] == 400
 
 
-def test_alerts_and_the_heap_are_those_of_a_look(bench: Bench) -> None:
+def test_alerts_and_the_heap_are_those_of_a_check(bench: Bench) -> None:
     bench.alerts = [alert(), alert("prices")]
 
     found = bench.scrape()

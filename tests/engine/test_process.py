@@ -464,7 +464,7 @@ def test_a_column_of_a_narrower_type_than_its_key_is_refused(python_lab: Lab) ->
     assert [row["n"] for row in lab.rows("t")] == [1, 2, 3]
 
 
-# What a class may do wrong.
+# Mistakes that a class may make.
 WRONG = [
     ("1 // row.n", "PROCESS_FAILED", "`row` raises ZeroDivisionError"),
     ("out.emit(row.k, '5')", "PROCESS_FAILED", "puts out n = '5': it is a str, and has to be an int"),

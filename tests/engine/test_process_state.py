@@ -114,7 +114,7 @@ def test_rows_at_the_end_are_added_and_only_keys_of_late_ones_are_replayed(
     assert min(layer["rows"] for layer in said[0]["layers"]) < 40
     batch(event(2000, "c1", "x", 5), event(2001, "c2", "x", 3000), event(2002, "c3", "x", 1013 - 10))
     assert replays == [2]
-    # A tie with the last row is told by its id, and is behind it or not.
+    # A tie with the last row is decided by its id, and is behind it or not.
     batch(event(2003, "c2", "x", 3000), event(1999, "c2", "x", 3000))
     batch(event(2004, "c2", "x", 3000))
     assert replays == [2, 1]
@@ -187,7 +187,7 @@ def test_a_row_that_moves_from_a_replayed_key_to_one_that_goes_on_stays(
 
 
 def damages(folder: Path) -> list[Callable[[], object]]:
-    """What may happen to what is kept of a table; the last two leave it as it is."""
+    """Damages to the files that are kept of a table; the last two leave them as they are."""
 
     def each_file(does: Callable[[Path], object]) -> Callable[[], object]:
         return lambda: [does(file) for file in folder.glob("*/part-*")]
@@ -244,7 +244,7 @@ def test_whatever_happens_to_what_is_kept_the_tables_are_right(
             assert len(replays) > before, now
         if now == len(batches) - 4:
             old = {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-    # What was kept three refreshes ago belongs to other rows.
+    # The files that were kept three refreshes ago belong to other rows.
     assert old is not None
     shutil.rmtree(folder)
     for file, data in old.items():
@@ -407,7 +407,7 @@ def test_a_class_reads_tables_that_change_and_tables_that_are_final(python_lab: 
     assert lab.verify("of_final").equal
 
 
-def test_a_class_over_what_declares_no_columns_is_told_of_those_that_do_not_serve(python_lab: Lab) -> None:  # noqa: F811
+def test_a_class_over_undeclared_columns_reports_those_that_do_not_serve(python_lab: Lab) -> None:  # noqa: F811
     lab = python_lab
     lab.files("ev", "id BIGINT, k STRING, ts TIMESTAMP_NTZ, WATERMARK FOR ts AS ts", primary_key=["id"])
     over = "count(*) OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN INTERVAL 1 HOUR PRECEDING AND CURRENT ROW)"

@@ -1,4 +1,4 @@
-"""A table in Python that promises keys, or rows by themselves, follows changes; a broken promise is told."""
+"""A table in Python that promises keys, or rows by themselves, follows changes; a broken promise is reported."""
 
 from __future__ import annotations
 
@@ -346,7 +346,7 @@ def test_a_column_that_an_input_is_declared_with_later_is_taken_up_once(python_l
 
 @pytest.mark.long
 @pytest.mark.parametrize("promise", ["keys={'orders': 'id'}", "append='orders'"])
-def test_rows_meet_one_version_of_a_dimension(python_lab: Lab, promise: str) -> None:
+def test_rows_are_joined_with_one_version_of_a_dimension(python_lab: Lab, promise: str) -> None:
     lab = python_lab
     sources(lab)
     declare(

@@ -168,7 +168,7 @@ def test_a_copy_of_the_process_neither_answers_nor_takes_the_answers_of_its_pare
         assert bench.call(name) == bench.call("good") == [0, 1, 2]
 
 
-def test_a_thread_that_a_function_leaves_behind_meets_no_other_function(bench):
+def test_a_thread_that_a_function_leaves_behind_shares_a_process_with_no_other_function(bench):
     bench.call("good")
     before = {process.pid for process in bench.workers()}
 

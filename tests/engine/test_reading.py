@@ -66,7 +66,7 @@ def read(table):
 
 
 def sample(path):
-    """Rows for a person to look at."""
+    """Rows for a person to read."""
     found = read_sample(path, 5, Mask())
     assert found is not None
     return found.rows
@@ -162,7 +162,7 @@ def test_a_consumer_goes_on_behind_what_it_committed(project):
         second.commit()
 
 
-def test_a_consumer_of_a_commit_that_was_lost_is_told_and_reads_nothing(project):
+def test_a_consumer_of_a_commit_that_was_lost_is_refused_and_reads_nothing(project):
     reader = open_reader("t", consumer_id="c", project=project)
     assert reader.next() is not None
     reader.commit()
@@ -220,7 +220,7 @@ def _fail(*arguments):
     raise OSError("too many open files")
 
 
-def test_what_is_not_there_is_told(project):
+def test_a_version_or_name_that_is_not_there_is_reported(project):
     log = project.warehouse / "t" / "_delta_log"
     for act, said in (
         (lambda: read_rows("t", as_of=datetime(2020, 1, 1, tzinfo=UTC), project=project), "before the oldest version"),
@@ -455,7 +455,7 @@ def test_changes_of_partitions_by_time_whoever_wrote_them(project, text):
     assert read(reading.read_rows(path, "t", 1))["at"].to_pylist() == [at, at]
 
 
-def test_a_date_that_python_cannot_hold_is_an_error_that_says_so(project):
+def test_a_date_that_python_cannot_represent_is_an_error_that_says_so(project):
     path = project.warehouse / "far"
     DeltaTable.create(str(path), pa.schema([("d", pa.date32())]))
     write_deltalake(str(path), pa.table({"d": pa.array([3_000_000], pa.int32()).cast(pa.date32())}), mode="append")

@@ -122,7 +122,7 @@ def test_no_names_are_all_tables_and_sources_upstreams_first(bench):
     assert events[-1] == {"type": "done", "state": "SUCCEEDED", "error": None}
 
 
-def test_a_named_table_brings_its_upstreams_unless_told_not_to(bench):
+def test_a_named_table_brings_its_upstreams_unless_asked_not_to(bench):
     bench.ask(tables=["C"], full=True)
     assert [(str(job.table), job.request.full) for job in bench.jobs] == [("a", False), ("b", False), ("c", True)]
 
@@ -131,7 +131,7 @@ def test_a_named_table_brings_its_upstreams_unless_told_not_to(bench):
     assert [str(job.table) for job in bench.jobs] == ["c"]
 
 
-def test_who_asks_is_the_cause_and_a_scheduler_does_not_wait_for_files_to_settle(bench):
+def test_who_asks_is_the_cause_and_a_scheduler_does_not_wait_for_files_to_be_complete(bench):
     bench.ask(tables=["a"])
     bench.ask(tables=["a"], cause="live")
 
@@ -148,7 +148,7 @@ def test_partitions_of_a_table_without_are_refused_before_any_work(bench):
     assert bench.jobs == []
 
 
-def test_what_reads_a_table_that_failed_is_blocked_and_the_rest_goes_on(bench):
+def test_a_table_that_reads_one_that_failed_is_blocked_and_the_rest_goes_on(bench):
     def refresh(job: Job) -> RefreshResult:
         if str(job.table) != "b":
             return succeeded(job)
@@ -215,7 +215,7 @@ def test_a_mistake_of_freshline_is_the_outcome_of_its_table_only(bench):
         ({"tables": ["b"], "cause": "whim"}, "manual, live or backfill, not 'whim'"),
     ],
 )
-def test_what_cannot_be_asked_is_told_before_any_work(bench, arguments, sentence):
+def test_a_request_that_cannot_be_asked_is_refused_before_any_work(bench, arguments, sentence):
     events = bench.ask(**arguments)
 
     assert [event["type"] for event in events] == ["done"]
@@ -271,7 +271,7 @@ def test_a_cancelled_request_ends_when_its_work_has_let_go(bench):
     assert bench.control.open_requests() == []
 
 
-def test_a_request_whose_process_was_killed_is_cancelled_at_the_next_look(bench):
+def test_a_request_whose_process_was_killed_is_cancelled_at_the_next_check(bench):
     begun = threading.Event()
 
     def refresh(job: Job) -> RefreshResult:
@@ -367,7 +367,7 @@ def test_the_data_of_a_table_that_is_declared_no_more_is_deleted_with_what_was_c
 
 
 @pytest.mark.parametrize(("table", "said"), [("b", "b is declared: drop it first"), ("a.b.c", "is not a name")])
-def test_what_is_declared_is_not_purged(bench, table, said):
+def test_a_table_that_is_declared_is_not_purged(bench, table, said):
     (event,) = bench.wait(bench.requests.submit("purge", {"table": table}))
 
     assert (event["state"], said in event["error"]["message"]) == ("FAILED", True)
@@ -412,7 +412,7 @@ def test_a_side_output_takes_a_changed_declaration_up_with_its_table(settings):
     assert {str(job.table): job.request.full for job in jobs} == {"b": True, "same": False, "other": True}
 
 
-def test_savepoints_are_made_and_dropped_and_a_wrong_wish_is_told(settings):
+def test_savepoints_are_made_and_dropped_and_a_wrong_wish_is_reported(settings):
     tables = SmallTables(settings, {"a": SOURCE.format(name="a"), "b": TABLE.format(name="b", reads="a")})
     tables.commit("b", [1])
     declarations: Any = SimpleNamespace(

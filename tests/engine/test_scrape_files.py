@@ -125,7 +125,7 @@ def test_the_token_may_be_one_of_yours(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("text", ["short", "a token with blanks in it", "x" * 513])
-def test_what_is_no_token_is_refused_and_not_shown(settings: Settings, text: str) -> None:
+def test_a_text_that_is_no_token_is_refused_and_not_shown(settings: Settings, text: str) -> None:
     with pytest.raises(SettingsError, match="metrics-token") as raised:
         chosen_token(replace(settings, metrics_token="${env:MINE}"), {"MINE": text})
 

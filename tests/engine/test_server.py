@@ -1,4 +1,4 @@
-"""The engine's HTTP: who may ask, what a mistake is told, and that an answer comes with the next event."""
+"""The engine's HTTP: who may ask, how a mistake is reported, and that an answer comes with the next event."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_a_drop_of_a_request_now_and_then_is_given_up_too(control):
     server.stop()
 
 
-def test_those_who_ask_are_answered_while_others_hold_as_many_connections_as_they_can(client):
+def test_those_who_ask_are_answered_while_others_open_as_many_connections_as_they_can(client):
     server = psutil.Process()
     before = len(server.net_connections("inet"))
     with contextlib.ExitStack() as held:
@@ -265,7 +265,7 @@ def test_those_who_ask_are_answered_while_others_hold_as_many_connections_as_the
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'"x"', b"\xff", b'{"kind": 1}', b'{"kind": "sql", "arguments": []}'])
-def test_a_body_that_is_no_request_is_told(client, body):
+def test_a_body_that_is_no_request_is_reported(client, body):
     status, answer = client.ask("POST", "/requests", body)
 
     assert status == 400
@@ -276,7 +276,7 @@ def test_a_body_that_is_too_large_is_not_read(client):
     assert client.ask("POST", "/requests", None, Content_Length=str(1 << 30))[0] == 413
 
 
-def test_a_request_that_cannot_be_served_is_told(client):
+def test_a_request_that_cannot_be_served_is_reported(client):
     assert client.ask("POST", "/requests", {"kind": "nonsense"})[0] == 400
     assert client.ask("GET", "/requests/none/events")[0] == 400
     assert client.ask("POST", "/requests/none/cancel", {})[0] == 400
@@ -323,7 +323,7 @@ def test_polling_is_a_sign_of_life(client, control):
 
 
 @pytest.mark.parametrize("query", ["after=x", "after=-1", "wait=nan", "wait=-1"])
-def test_numbers_that_are_none_are_told(client, control, query):
+def test_numbers_that_are_none_are_reported(client, control, query):
     request = control.submit("sql", {})
 
     assert client.ask("GET", f"/requests/{request.id}/events?{query}")[0] == 400
@@ -346,7 +346,7 @@ def test_loops_and_stop_reach_the_engine(client, control):
     assert control.stopped == [3]
 
 
-def test_a_port_in_use_is_told(client):
+def test_a_port_in_use_is_reported(client):
     with pytest.raises(EngineError, match=f"port {client.port} of the engine is in use. Set engine-port to 0"):
         bind(client.port)
 

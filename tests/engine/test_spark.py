@@ -100,7 +100,7 @@ def test_nobody_foresees_the_name_of_a_scratch_folder(tmp_path):
     assert len({SessionFolders(tmp_path).scratch for _ in range(10)}) == 10
 
 
-def test_what_killed_sessions_left_is_removed_and_nothing_else(tmp_path):
+def test_files_that_killed_sessions_left_are_removed_and_nothing_else(tmp_path):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     outside = tmp_path / "outside"
@@ -201,7 +201,7 @@ def test_jars_are_never_resolved_by_spark(settings):
     ("conf", "variable", "collector"),
     [("-Xss4m", "", "PS Scavenge"), ("-XX:+UseSerialGC", "", "Copy"), ("-Xss4m", "-XX:+UseG1GC", "G1 Old Generation")],
 )
-def test_the_second_compiler_comes_late_and_a_collector_that_is_chosen_holds(tmp_path, conf, variable, collector):
+def test_the_second_compiler_comes_late_and_a_collector_that_is_chosen_stays(tmp_path, conf, variable, collector):
     (tmp_path / "pyproject.toml").write_text(
         f'[tool.freshline.spark-confs]\n"spark.driver.extraJavaOptions" = "{conf}"\n', encoding="utf-8"
     )
@@ -234,13 +234,13 @@ def test_pools_let_people_and_live_tables_go_first():
     assert pools["manual"] > pools["backfill"]
 
 
-def test_no_java_is_told_before_anything_is_made(settings, tmp_path):
+def test_no_java_is_reported_before_anything_is_made(settings, tmp_path):
     with pytest.raises(JavaError):
         build_session(replace(settings, java_home=tmp_path / "nowhere"))
     assert not settings.state.exists()
 
 
-def test_a_port_in_use_is_told_with_what_to_do(settings):
+def test_a_port_in_use_is_reported_with_what_to_do(settings):
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         held.listen()
@@ -250,7 +250,7 @@ def test_a_port_in_use_is_told_with_what_to_do(settings):
             build_session(settings, connect_token="secret", connect_port=port)
 
 
-def test_a_state_folder_that_cannot_be_written_is_told(settings):
+def test_a_state_folder_that_cannot_be_written_is_reported(settings):
     settings.root.mkdir(exist_ok=True)
     (settings.root / ".freshline").write_text("a file where a folder should be")
 
@@ -289,7 +289,7 @@ def test_times_have_statistics_in_files_and_no_file_has_too_many_rows_to_be_writ
         assert found.statistics.has_min_max
 
 
-def test_no_line_of_freshline_is_looked_for_and_those_of_clients_are(spark):
+def test_no_line_of_freshline_is_searched_and_those_of_clients_are(spark):
     with pytest.raises(ArithmeticException) as raised:
         spark.range(1).select(functions.lit(1) / functions.col("id")).collect()
 
@@ -297,7 +297,7 @@ def test_no_line_of_freshline_is_looked_for_and_those_of_clients_are(spark):
     assert spark.conf.get(CALLS_ARE_TRACED, "true") == "true"
 
 
-def test_names_of_pyspark_are_looked_for_once(spark, monkeypatch):
+def test_names_of_pyspark_are_searched_once(spark, monkeypatch):
     asked = []
     send = ClientServerConnection.send_command
 
@@ -333,7 +333,7 @@ def test_objects_that_python_let_go_of_leave_the_jvm_without_a_request_for_each(
     # More than go in one message.
     held = [jvm.java.lang.StringBuilder() for _ in range(MOST_AT_ONCE + 200)]
     seen = [jvm.java.lang.ref.WeakReference(each) for each in (held[0], held[-1])]
-    # To get an object would hold it again.
+    # Getting an object would keep it referenced again.
     assert [reference.refersTo(None) for reference in seen] == [False, False]
     del held
     # An object that was an argument is in a circle.

@@ -61,7 +61,7 @@ def test_the_file_of_another_engine_stays(tmp_path):
     assert read_state(tmp_path) is None
 
 
-def test_a_state_directory_that_cannot_be_made_is_told(tmp_path):
+def test_a_state_directory_that_cannot_be_made_is_reported(tmp_path):
     (tmp_path / "state").write_text("")
 
     with pytest.raises(StorageError, match="state directory cannot be written"):

@@ -1,4 +1,4 @@
-"""What leaves after a refresh: lineage events and a trace, both of a real one, and neither of them delays it."""
+"""Lineage events and a trace leave after a refresh, both of a real one, and neither of them delays it."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_manual_comes_before_live_and_a_backfill_has_a_thread_of_its_own():
         bench.work.submit(job(f"t{number}", cause))
         for number, cause in enumerate((BACKFILL, LIVE, MANUAL, LIVE, MANUAL))
     ]
-    # The one thread that the others share was held.
+    # The one thread that the others share was busy.
     jobs[0].outcome.result(10)
     gate.set()
     for each in jobs:
@@ -101,7 +101,7 @@ def test_a_scheduler_that_asks_for_every_batch_table_at_once_leaves_a_thread_to_
 def test_a_person_who_refreshes_many_tables_stops_no_continuous_one():
     bench = Bench(threads=2, takes_long=lambda table: str(table).startswith("daily"))
     gates = [bench.hold(f"daily{number}") for number in range(6)]
-    # What must not wait begins first, so that its next live refresh is soon asked for.
+    # Jobs that must not wait begin first, so that their next live refresh is soon asked for.
     asked = [bench.work.submit(job(name)) for name in ("daily0", "daily1")]
     bench.wait_for(2)
     asked += [bench.work.submit(job(name)) for name in ("daily2", "heard", "daily3")]
@@ -165,7 +165,7 @@ def test_a_refresh_that_raises_does_not_end_the_thread():
     assert on_outcome == [("broken", False), ("sound", True)]
 
 
-def test_who_sees_an_outcome_finds_everybody_told():
+def test_who_sees_an_outcome_finds_everybody_informed():
     on_outcome = threading.Event()
     work = Work(lambda job: outcome(job.table), 1, lambda job, outcome: on_outcome.set())
 
@@ -207,7 +207,7 @@ def test_a_table_that_is_only_backfilled_is_not_busy_so_that_live_refreshes_come
     bench.work.close(5)
 
 
-def test_a_job_that_gives_way_holds_no_place_and_has_one_again_before_it_goes_on():
+def test_a_job_that_gives_way_has_no_place_and_has_one_again_before_it_goes_on():
     places: list[str] = []
     aside, back = threading.Event(), threading.Event()
     held = threading.Event()

@@ -166,7 +166,7 @@ def test_the_same_override_again_changes_nothing(graph):
     ("text", "sentence"),
     [("salez", "no table salez. Did you mean sales"), ("events", "events is a source"), ("a.b.c", "is not a name")],
 )
-def test_what_is_no_table_is_refused(graph, text, sentence):
+def test_a_name_that_is_no_table_is_refused(graph, text, sentence):
     with pytest.raises(RequestError, match=sentence):
         decide(graph, text, 600)
     with pytest.raises(RequestError, match=sentence):
@@ -233,7 +233,7 @@ def test_below_is_what_the_table_drives_and_the_nearest_cause_is_named(graph):
     assert blocked_tables(graph, {name("places")}) == {}
 
 
-def test_suspending_tells_what_is_blocked_by_it(graph):
+def test_suspending_reports_what_is_blocked_by_it(graph):
     decision = decide_suspension(
         graph, intentions(), "sales", until=NOW + HOUR, reason="a wrong price", by="operator", now=NOW
     )
@@ -280,7 +280,7 @@ def test_an_override_whose_end_would_leave_a_consumer_with_a_promise_that_breaks
 
     with pytest.raises(FreshnessError, match="in force again from 2026-11-27 09:00:00.*sales promises.*leave the end"):
         decide_freshness(graph, known, "seen", Freshness(4), until=NOW + HOUR, cascade=False, by="ann", now=NOW)
-    # What ends before it does needs it no longer.
+    # An override that ends before it does needs it no longer.
     known = intentions(override("sales", 5, NOW + HOUR / 2), override("paired", 5, NOW + HOUR / 2), override("seen", 5))
     decided = decide_freshness(graph, known, "seen", Freshness(4), until=NOW + HOUR, cascade=False, by="ann", now=NOW)
     assert [str(one.table) for one in decided.overrides] == ["seen"]
@@ -302,7 +302,7 @@ def test_a_suspension_of_what_is_a_source_by_now_blocks_nothing_and_can_be_ended
     assert decide_reset(graph, known, "events", cascade=False, by="ann", now=NOW).removed == (name("events"),)
 
 
-def test_a_second_suspension_tells_of_the_first(graph):
+def test_a_second_suspension_reports_the_first(graph):
     known = intentions(suspended=("sales",))
     decided = decide_suspension(graph, known, "sales", until=None, reason="x", by="ann", now=NOW)
 

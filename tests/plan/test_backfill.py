@@ -57,7 +57,7 @@ def told(chunks):
     return [(str(chunk.table), chunk.key, str(chunk.action)) for chunk in chunks]
 
 
-def test_what_is_missing_or_stale_is_replaced_and_what_is_done_stays(graph):
+def test_partitions_that_are_missing_or_stale_are_replaced_and_what_is_done_stays(graph):
     states = {
         "2026-02-01": PartitionState.DONE,
         "2026-02-02": PartitionState.STALE,

@@ -60,14 +60,14 @@ def test_batch_tables_are_those_of_that_mode_and_log_tables_but_no_source_read_i
     assert set(batch_tables(graph)) == set(names("late", "campaign", "spend", "revenue", "daily"))
 
 
-def test_what_is_due_is_requested_with_what_drives_it_and_independent_tables_in_runs_of_their_own(plan):
+def test_a_due_table_is_requested_with_what_drives_it_and_independent_tables_in_runs_of_their_own(plan):
     made = plan("spend", "revenue", "daily")
 
     assert set(made.runs) == {names("campaign", "spend"), names("revenue"), names("late", "daily")}
     assert made.waiting == {}
 
 
-def test_what_the_engine_keeps_is_not_requested(plan):
+def test_a_table_that_the_engine_keeps_is_not_requested(plan):
     assert plan("clean", "orders").runs == ()
 
 
@@ -81,7 +81,7 @@ def test_no_more_runs_than_slots(plan):
     assert full.attempts == {}
 
 
-def test_what_a_run_refreshes_is_not_requested_again_nor_what_needs_it(plan):
+def test_a_table_that_a_run_refreshes_is_not_requested_again_nor_what_needs_it(plan):
     made = plan("campaign", "spend", "revenue", in_progress=names("campaign"))
 
     assert made.runs == (names("revenue"),)

@@ -49,7 +49,7 @@ def test_a_source_is_read_where_the_tables_are_and_never_before_what_was_read() 
     assert chosen is not None
     assert {candidate.cut["s"] for candidate in chosen.values()} == {3}
     assert choose_agreeing({A: versions(9, 3), B: versions(8, 3)}, {S: Root(source, 4)}) is None
-    # It was looked at before the tables were, and holds them back.
+    # The source was checked before the tables were, and holds them back.
     early = Candidate(TablePosition("s", 8), {"s": 8})
     chosen = choose_agreeing({A: versions(9, 8)}, {S: Root(early, 0)})
     assert chosen is not None
@@ -63,7 +63,7 @@ SEEN = st.dictionaries(st.sampled_from("rst"), st.integers(0, 3), max_size=3)
 def test_the_choice_is_the_newest_that_agrees(histories: list[list[dict[str, int]]]) -> None:
     candidates = {}
     for number, history in enumerate(histories):
-        # What a table saw only grows, and its sources are the same at each version.
+        # The cut of a table only grows, and its sources are the same at each version.
         cut = dict(history[0])
         found = [Candidate(TablePosition("id", len(history)), dict(cut))]
         for place, less in enumerate(history[1:], 1):

@@ -1,4 +1,4 @@
-"""Changed declarations are told apart by what they ask of a person."""
+"""Changed declarations are classified by what they ask of a person."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_whatever_else_a_fingerprint_counts_is_not_taken_for_a_new_column(settin
     ]
 
 
-def test_what_nobody_kept_asks_for_its_start(settings):
+def test_a_definition_that_nobody_kept_asks_for_its_start(settings):
     assert str(classify_change(None, defined(settings, "SELECT id FROM s")).kind) == "breaking"
 
 

@@ -59,7 +59,7 @@ def test_only_what_is_about_to_miss_its_promise_is_due(graph):
     assert due_tables(graph, stamps, {}, NOW + timedelta(minutes=1)) == (name("orders"), name("clean"))
 
 
-def test_what_has_no_data_timestamp_is_due(graph):
+def test_a_table_without_a_data_timestamp_is_due(graph):
     assert due_tables(graph, {}, {}, NOW) == graph.order
 
 
@@ -79,11 +79,11 @@ def test_after_the_clock_was_put_forward_what_is_old_by_it_is_due(graph):
     assert due_tables(graph, stamps, {}, NOW + timedelta(hours=1)) == tuple(map(name, ("orders", "clean", "priced")))
 
 
-def test_what_is_due_takes_along_what_drives_it_and_leaves_dimensions(graph):
+def test_a_due_table_takes_along_what_drives_it_and_leaves_dimensions(graph):
     assert with_driving(graph, [name("priced")]) == (name("orders"), name("clean"), name("priced"))
 
 
-def test_sources_are_looked_at_four_times_in_their_freshness_and_at_least_each_second(settings):
+def test_sources_are_checked_four_times_in_their_freshness_and_at_least_each_second(settings):
     source = (
         "CREATE SOURCE s{0} (id BIGINT) FRESHNESS = INTERVAL '{0}' SECOND "
         "WITH ('connector' = 'files', 'format' = 'json', 'path' = 's{0}')"

@@ -1,4 +1,4 @@
-"""Mistakes in declarations over event time are told with file, line and fragment, before any work."""
+"""Mistakes in declarations over event time are reported with file, line and fragment, before any work."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ GROUPED = "SELECT k, count(*) AS n FROM ev GROUP BY k"
         ("SYNTAX", 2, "WHEN n > 3", GROUPED, "( is expected"),
     ],
 )
-def test_mistakes_in_emit_are_told_at_their_line(settings, code, line, emit, query, said):
+def test_mistakes_in_emit_are_reported_at_their_line(settings, code, line, emit, query, said):
     [found] = problems(settings, f"CREATE MATERIALIZED TABLE t\nEMIT FINAL {emit}\nAS\n{query}")
 
     assert found[0] == code, found
@@ -111,7 +111,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("code", "line", "query", "said"), MISTAKES)
-def test_mistakes_in_queries_over_time_are_told_at_their_line(settings, code, line, query, said):
+def test_mistakes_in_queries_over_time_are_reported_at_their_line(settings, code, line, query, said):
     [found] = problems(settings, f"CREATE MATERIALIZED TABLE t\nAS\n{query}")
 
     assert found[0] == code, found
@@ -135,7 +135,7 @@ def test_mistakes_in_queries_over_time_are_told_at_their_line(settings, code, li
         ("FINAL_INPUT", "\n", UNION.format("SELECT *, v AS w FROM ev", "SELECT ts, * FROM two"), "which is ts"),
     ],
 )  # fmt: skip
-def test_what_final_does_not_go_with_is_told(settings, code, header, query, said):
+def test_a_declaration_that_final_does_not_go_with_is_reported(settings, code, header, query, said):
     two = f"CREATE SOURCE two (v INT, ts TIMESTAMP, at TIMESTAMP, WATERMARK FOR ts AS ts) {FILES}"
     text = f"CREATE MATERIALIZED TABLE t {header}EMIT FINAL AS\n{query}"
     try:

@@ -51,7 +51,7 @@ def explained(settings, query: str, header: str = "") -> Explanation:
         ("EMIT FINAL", "SELECT v FROM ev", "append", "rows", "no stored row is read"),
     ],
 )
-def test_what_a_late_row_costs_follows_from_the_strategy(settings, header, query, strategy, final, said):
+def test_the_cost_of_a_late_row_follows_from_the_strategy(settings, header, query, strategy, final, said):
     found = explained(settings, query, header)
 
     assert found.cases[0].strategy == strategy

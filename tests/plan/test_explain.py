@@ -1,4 +1,4 @@
-"""What a refresh would do is told before anything has changed, by the same choice that a refresh makes."""
+"""The work of a refresh is explained before anything has changed, by the same choice that a refresh makes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_time_window_is_shown_as_the_function_that_the_query_calls(declared, q
     assert "window(ts, '1 " in shown.lower()
 
 
-def test_what_cannot_be_followed_is_full_with_its_reason(declared):
+def test_a_query_that_cannot_be_followed_is_full_with_its_reason(declared):
     found = declared("SELECT max(amount) - min(amount) AS m FROM orders")
 
     assert {case.strategy for case in found.cases} == {"full"}
@@ -229,7 +229,7 @@ def test_a_full_refresh_that_was_done_once_is_hoped_to_be_cheaper_by_what_a_fres
     # Measured at 5 s, once, in a fresh JVM: tried again, though by that figure alone it were the dearer way.
     assert known_price("keys", 100, [*keys, record("full", 5, 1_000)], "f").prefers_full
     assert known_price("keys", 100, [*keys, record("full", 50, 1_000)], "f").full == 46
-    # What it then takes speaks.
+    # The time that it then takes decides.
     assert known_price("keys", 100, [record("full", 1.4, 1_000), *keys, record("full", 5, 1_000)], "f").full == 1.4
     assert not known_price("keys", 100, [*keys, *[record("full", 5, 1_000)] * 2], "f").prefers_full
 
@@ -241,7 +241,7 @@ def test_a_full_refresh_is_tried_again_where_it_is_not_far_from_being_the_cheape
 
     assert not prefers_full(4, 5.5, 10)
     assert prefers_full(4, 5.5, 20)
-    # What is less than half of it, or by more than a fresh JVM may add, is never given up for a try.
+    # A price of less than half of it, or more by what a fresh JVM may add, is never given up for a try.
     assert not prefers_full(2, 5, 500)
     assert not prefers_full(70, 100, 500)
 
@@ -263,7 +263,7 @@ def test_before_anything_was_measured_a_great_share_of_many_rows_is_expected_to_
         ("id", "'merge.order' = 'amount', 'merge.tie-breaker' = 'cid', 'merge.late' = 'ignore'", None),
     ],
 )
-def test_deletes_can_be_ignored_where_the_stored_row_tells_its_order(declared, columns, options, said):
+def test_deletes_can_be_ignored_where_the_stored_row_has_its_order(declared, columns, options, said):
     with_options = f"(PRIMARY KEY (id)) WITH ('merge' = 'first_row', 'upstream-deletes' = 'ignore', {options})"
     if said is None:
         assert declared(f"SELECT {columns} FROM orders", with_options).cases[1].strategy == "merge"

@@ -55,7 +55,7 @@ def test_a_promise_that_the_path_is_too_long_for_names_the_path(graph):
     )
 
 
-def test_what_was_never_measured_is_not_judged_unless_the_rest_is_too_long(graph):
+def test_a_table_that_was_never_measured_is_not_judged_unless_the_rest_is_too_long(graph):
     found = judge_promises(graph, seconds(orders=1.0, clean=12.0))
 
     assert found[name("priced")].feasible is None

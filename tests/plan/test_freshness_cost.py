@@ -1,4 +1,4 @@
-"""What a promise costs and whether another would be kept, from what refreshes took."""
+"""The cost of a promise and whether another would be kept, from the measured times of refreshes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_tighter_target_is_judged_with_its_inputs_as_fresh(graph):
     assert 3_600 not in targets
 
 
-def test_what_was_never_measured_alone_has_no_cost(graph):
+def test_a_table_that_was_never_measured_alone_has_no_cost(graph):
     found = explain_freshness(graph, name("daily"), Measured({}, {name("orders"): 0.5}))
 
     assert found.own.cpu_seconds_an_hour is None

@@ -1,4 +1,4 @@
-"""The past of a table's freshness: looks become spans, and their time counts as in time or late."""
+"""The past of a table's freshness: checks become spans, and their time counts as in time or late."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def at(seconds: float, lag: float, freshness: int = 60) -> LagSample:
 
 
 def looks(samples: list[LagSample]) -> tuple[list[LagSpan], Seen | None]:
-    """The spans that are written for looks in a row, and what is known after the last."""
+    """The spans that are written for checks in a row, and what is known after the last."""
     seen: Seen | None = None
     written = []
     for sample in samples:
@@ -56,17 +56,17 @@ def looks(samples: list[LagSample]) -> tuple[list[LagSpan], Seen | None]:
         (at(0, 100), at(10, 1), (10, 5)),
         (at(0, 1), at(10, 1), (10, 0)),
         (at(0, 100), at(10, 90), (10, 10)),
-        # Nobody looked, and the clock was set back.
+        # Nobody checked, and the clock was set back.
         (at(0, 5), at(3_601, 3_606), (0, 0)),
         (at(0, 5), at(-10, 0), (0, 0)),
         (at(0, 5), at(0, 5), (0, 0)),
     ],
 )
-def test_the_time_between_two_looks_is_late_where_the_promise_was_broken(before, after, expected):
+def test_the_time_between_two_checks_is_late_where_the_promise_was_broken(before, after, expected):
     assert judged(before, after) == expected
 
 
-def test_a_first_look_is_written_at_once():
+def test_a_first_check_is_written_at_once():
     written, seen = looks([at(0, 5)])
 
     assert written == [LagSpan.of(at(0, 5))]
@@ -74,7 +74,7 @@ def test_a_first_look_is_written_at_once():
 
 
 def test_a_table_whose_data_moves_has_a_span_a_minute_with_its_extremes():
-    # Each look finds other data.
+    # Each check finds other data.
     written, _ = looks([at(10 * n, lag) for n, lag in enumerate([3, 7, 50, 2, 9, 1, 4, 8])])
 
     first, minute = written
@@ -129,7 +129,7 @@ def test_a_mark_is_small_whatever_the_reason():
     assert cut_text("\ud800") == "?"
 
 
-def test_a_refresh_tells_its_lag_and_what_it_adds_up_to():
+def test_a_refresh_gives_its_lag_and_what_it_adds_up_to():
     failed = replace(RESULT, state=State.FAILED, cpu_seconds=None, rows_in=None, lag_seconds=None)
 
     assert sample_of(RESULT) == at(0, 2)
@@ -139,7 +139,7 @@ def test_a_refresh_tells_its_lag_and_what_it_adds_up_to():
     assert sums_of(replace(RESULT, strategy="noop", committed=False)).checks == 1
 
 
-def test_a_share_is_known_where_somebody_looked_and_a_cost_where_something_was_measured():
+def test_a_share_is_known_where_somebody_checked_and_a_cost_where_something_was_measured():
     nothing = Summary()
     some = Summary(100, 25, 1_000, 2_000, RefreshSums(refreshes=4, measured=2, cpu_seconds=3.0))
 

@@ -1,4 +1,4 @@
-"""What a full refresh may not go without."""
+"""The inputs' rows that a full refresh must have."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check(kind: ChangeKind, code: str, *, required: bool = True, short: bool = F
     [
         (ChangeKind.SOURCE_REPLACED, "SOURCE_REPLACED", False),
         (ChangeKind.HISTORY_GONE, "HISTORY_GONE", False),
-        # Their files are gone, which the log does not tell.
+        # Their files are gone, which the log does not show.
         (ChangeKind.MUTATE, "HISTORY_GONE", False),
         (ChangeKind.NOTHING, "REQUESTED", True),
     ],

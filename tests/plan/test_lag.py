@@ -56,7 +56,7 @@ def test_the_slowest_driving_input_decides() -> None:
     assert data_timestamps(held)[TABLE] == at(10)
 
 
-def test_an_input_that_does_not_drive_does_not_hold_a_table_back() -> None:
+def test_an_input_that_does_not_drive_does_not_delay_a_table() -> None:
     held = {
         EVENTS: source(3, at(30)),
         CUSTOMERS: source(9, at(1)),
@@ -66,7 +66,7 @@ def test_an_input_that_does_not_drive_does_not_hold_a_table_back() -> None:
     assert data_timestamps(held)[TABLE] == at(30)
 
 
-def test_what_the_receipt_says_stays_true_when_the_checks_are_lost() -> None:
+def test_a_receipt_stays_true_when_the_checks_are_lost() -> None:
     reached = {EVENTS: position(3)}
 
     assert data_timestamps({EVENTS: source(3, None), TABLE: table(2, at(5), reached)})[TABLE] == at(5)

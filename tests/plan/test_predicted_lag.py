@@ -70,7 +70,7 @@ def test_a_continuous_table_waits_for_its_turn_among_the_others(settings):
     alone = predict_lag(graph, path, {ORDERS: 2.0, CLEAN: 4.0}, {}, 2)
     crowded = predict_lag(graph, path, {ORDERS: 20.0, CLEAN: 4.0}, {}, 2)
 
-    # The slower table meets rows of the log that are a second old on average.
+    # The slower table reads rows of the log that are a second old on average.
     assert alone == PredictedLag(6 + 1 + 2, 6 + 1 + 4)
     # Two workers have 24 seconds of work in a turn.
     assert crowded == PredictedLag(6 + 6 + 6, 6 + 6 + 12)
@@ -97,7 +97,7 @@ def test_tables_by_a_timer_take_workers_from_the_continuous_ones_and_leave_one(s
     assert most.greatest == 12 + 12 / 2 + 12
 
 
-def test_refreshes_that_were_made_tell_how_high_and_how_long_the_lag_was():
+def test_refreshes_that_were_made_show_how_high_and_how_long_the_lag_was():
     records = [record(10.0 * n, 10.0 * n - 4) for n in range(8)]
 
     assert measure_lag(records, [], "continuous") == PredictedLag(9.0, 14.0, 4)
@@ -105,7 +105,7 @@ def test_refreshes_that_were_made_tell_how_high_and_how_long_the_lag_was():
     assert measure_lag(records, [], "incremental") is None
 
 
-def test_the_newer_half_of_them_tells_what_an_engine_that_has_become_faster_takes():
+def test_the_newer_half_of_them_shows_what_an_engine_that_has_become_faster_takes():
     slow = [record(20.0 * n, 20.0 * n - 15) for n in range(4)]
     quick = [record(60.0 + 5.0 * n, 60.0 + 5.0 * n - 3) for n in range(1, 6)]
 

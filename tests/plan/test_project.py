@@ -93,7 +93,7 @@ FORCED = (
 
 
 @pytest.mark.seconds
-def test_what_a_query_was_found_to_promise_is_not_looked_into_again(project):
+def test_a_promise_that_was_found_of_a_query_is_not_analysed_again(project):
     (project / "assets" / "t.sql").write_text(FORCED.format(column="name"), encoding="utf-8")
 
     assert [opened(project) for _ in range(2)] == ["3 True\n", "3 False\n"]

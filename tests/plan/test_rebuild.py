@@ -1,4 +1,4 @@
-"""What a lost store is filled with: each refresh once, in its order, and what was decided as sentences."""
+"""The content that a lost store is filled with: each refresh once, in its order, and decisions as sentences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def record(second: int, version: int | None = None, **other: object) -> RefreshR
     return replace(made, **other)  # type: ignore[arg-type]
 
 
-def test_a_refresh_that_log_and_commit_tell_of_is_there_once_as_the_log_tells_it():
+def test_a_refresh_that_log_and_commit_have_is_there_once_as_the_log_has_it():
     logged = [record(10, 1, cpu_seconds=0.5), record(20, strategy="noop")]
     committed = [record(31, 2, fingerprint="new"), record(9, 1, fingerprint="old")]
 
@@ -47,7 +47,7 @@ def test_of_each_sort_the_newest_are_kept():
     assert [one.at.second for one in rebuilt_records(logged, [], 2)] == [3, 4, 9]
 
 
-def test_of_decisions_the_newest_change_and_the_suspension_that_was_not_resumed_are_told():
+def test_of_decisions_the_newest_change_and_the_suspension_that_was_not_resumed_are_there():
     other = TableName.parse("orders")
     records = [
         record(1, state="ALTERED", reason="5 s"),

@@ -1,4 +1,4 @@
-"""What a restore does to receipts: the same rows, in today's numbers."""
+"""The change of receipts by a restore: the same rows, in today's numbers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_version_of_the_same_batch_is_the_same_and_one_that_is_behind_stays_be
     assert another.positions == {LOG: TablePosition("id-old", 5, 5)}
 
 
-def test_dimensions_stay_at_the_versions_that_rows_met():
+def test_dimensions_stay_at_the_versions_that_rows_were_joined_with():
     positions = {LOG: TablePosition("id-log", 5, 5)}
 
     assert restored(receipt(TABLE, 4, positions, {}), lookups=[LOG]).positions == positions
@@ -110,7 +110,7 @@ def test_a_newer_format_is_refused():
 
 
 @pytest.mark.parametrize("name", ["", "1st", "a-b", "../a", "a" * 129])
-def test_what_is_no_name_is_refused(name):
+def test_a_text_that_is_no_name_is_refused(name):
     with pytest.raises(SavepointError, match="is no name"):
         require_name(name)
 

@@ -37,7 +37,7 @@ def name(table: str) -> TableName:
 
 
 def ready(schedule: Schedule, *busy: str, resting: tuple[str, ...] = (), without: tuple[str, ...] = ()) -> list[str]:
-    """What may begin; `without` are the tables that have no version."""
+    """The tables that may begin; `without` are the tables that have no version."""
     found = schedule.ready(
         {name(table) for table in busy}, {name(table) for table in resting}, lambda one: str(one) not in without
     )
@@ -117,7 +117,7 @@ def test_a_commit_ends_the_waiting_of_a_continuous_table(settings):
     assert ready(schedule) == ["hourly"]
 
 
-def test_what_was_passed_by_leads_to_another_look_when_it_ends(settings):
+def test_a_table_that_was_passed_by_leads_to_another_check_when_it_ends(settings):
     graph = graph_of(settings, {"fast": 5, "slow": 5}, {"both": (10, ["fast", "slow"]), "hourly": (600, ["both"])})
     schedule = begun(due(Schedule(graph), "hourly"), "fast", "slow")
     schedule = ended(schedule, "fast").wish([name("both")], WOKEN, 1.0)
@@ -139,7 +139,7 @@ def test_a_poll_of_a_source_that_is_being_read_asks_for_nothing(shop):
     assert not begun(Schedule(shop), "log").wish([name("log")], POLLED, 0.0).wishes
 
 
-def test_what_a_commit_wakes_while_it_is_being_refreshed_is_refreshed_again(shop):
+def test_a_table_that_a_commit_wakes_while_it_is_being_refreshed_is_refreshed_again(shop):
     schedule = begun(Schedule(shop), "clean").wish([name("clean")], WOKEN, 0.0)
     assert ready(schedule) == []
 
@@ -173,7 +173,7 @@ def test_a_table_waits_for_the_first_version_of_what_it_reads_and_only_while_som
     assert ready(schedule.wish([name("log")], POLLED, 0.0), without=("log",)) == ["log"]
 
 
-def test_what_may_have_missed_a_commit_runs_upstreams_first_and_although_an_upstream_fails(shop):
+def test_a_table_that_may_have_missed_a_commit_runs_upstreams_first_and_although_an_upstream_fails(shop):
     schedule = Schedule(shop).wish_awake([name("clean")], 0.0)
     assert ready(schedule) == ["log"]
     assert ready(ended(begun(schedule, "log"), "log")) == ["clean"]
@@ -184,7 +184,7 @@ def test_what_may_have_missed_a_commit_runs_upstreams_first_and_although_an_upst
 # -- the order of what may begin
 
 
-def test_a_reader_comes_before_the_next_look_at_its_source(shop):
+def test_a_reader_comes_before_the_next_check_of_its_source(shop):
     schedule = Schedule(shop).wish([name("log")], POLLED, 0.0).wish([name("clean")], WOKEN, 1.0)
 
     assert ready(schedule) == ["clean", "log"]
@@ -214,7 +214,7 @@ def test_refreshes_that_may_take_long_leave_a_place(shop):
 
 @dataclass
 class Waiting:
-    """What happened to what a table reads since the table was wished for."""
+    """Refreshes of the inputs of a table that ended since the table was wished for."""
 
     ends: Counter[TableName] = field(default_factory=Counter)
 
@@ -396,7 +396,7 @@ def test_with_a_place_for_each_a_continuous_table_takes_in_every_commit_at_once(
 
 @pytest.mark.seconds
 @pytest.mark.parametrize("seed", range(6))
-def test_failing_tables_hold_nobody_for_ever(settings, seed):
+def test_failing_tables_delay_nobody_for_ever(settings, seed):
     rng = random.Random(100 + seed)
     graph = random_graph(settings, rng)
     simulation = Simulation(graph, places=2, seed=seed)

@@ -1,4 +1,4 @@
-"""What stands of a project in which declarations have mistakes."""
+"""The part of a project that stands although declarations have mistakes."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_a_change_beside_the_input_of_the_partition_needs_everything():
     assert beside.refused["partition"].about == "r changed, the partition follows from s"
 
 
-def test_after_partitions_were_refreshed_apart_rows_are_not_appended():
+def test_after_partitions_were_refreshed_separately_rows_are_not_appended():
     spec = table("SELECT a FROM s", partitioned_by=("a",))
     apart = receipt_of(spec, partitions={"a=1": {S: TablePosition("id", 2)}})
 
@@ -201,7 +201,7 @@ def test_deletes_that_are_ignored_leave_updates_to_merge():
     assert step_of(ignoring, changes(kind=ChangeKind.MUTATE, change_feed=False)).reason.code == "CDF_DISABLED"
 
 
-def test_last_row_with_deletes_needs_a_log_to_look_deletes_up_in():
+def test_last_row_with_deletes_needs_a_log_to_find_deletes_in():
     step = step_of(merging(delete_when="a = 0"), changes())
     assert (type(step), step.reason.code) == (RefoldKeys, "AFFECTED_KEYS")
     assert isinstance(step_of(merging(delete_when="a = 0"), changes(log=True)), MergeRows)
@@ -211,7 +211,7 @@ def test_every_reason_has_a_sentence():
     assert all(sentence and sentence[0].islower() for sentence in CODES.values())
 
 
-def test_what_changes_in_a_group_is_computed_by_its_keys():
+def test_a_change_in_a_group_is_computed_by_its_keys():
     spec = table("SELECT a, sum(n) AS s FROM s GROUP BY a")
 
     step = step_of(spec, changes(kind=ChangeKind.MUTATE))
@@ -302,7 +302,7 @@ def test_a_column_that_an_input_gained_matters_to_those_who_read_it(query, step)
 LOOKED_UP = "SELECT s.a, s.n, d.v FROM s LEFT JOIN d FOR SYSTEM_TIME AS OF PROCTIME() AS d ON s.k = d.k"
 
 
-def test_below_a_lookup_join_only_changed_rows_are_looked_up_whatever_that_costs():
+def test_below_a_lookup_join_only_changed_rows_are_joined_whatever_that_costs():
     step = step_of(table(LOOKED_UP), changes(kind=ChangeKind.MUTATE))
 
     assert (type(step), step.reason.code, step.keys) == (LookUpChanged, "AFFECTED_KEYS", ("a", "n"))
@@ -311,7 +311,7 @@ def test_below_a_lookup_join_only_changed_rows_are_looked_up_whatever_that_costs
     assert isinstance(step_of(table(LOOKED_UP), changes(change_feed=False)), LookUpChanged)
 
 
-def test_rows_that_a_query_makes_of_several_rows_below_a_lookup_join_are_all_looked_up():
+def test_rows_that_a_query_makes_of_several_rows_below_a_lookup_join_are_all_joined():
     step = step_of(table(f"SELECT a, max(v) AS v FROM ({LOOKED_UP}) AS e GROUP BY a"), changes(kind=ChangeKind.MUTATE))
 
     assert (type(step), step.reason.code, step.reason.about) == (Full, "UNSUPPORTED", "GROUP BY a")
@@ -342,7 +342,7 @@ def test_edges_that_came_or_went_decide_which_components_are_computed(edges):
 
 
 @pytest.mark.parametrize(("strategy", "promise"), [("keys", {"keys": ((S, ("a",)),)}), ("append", {"append": S})])
-def test_a_function_goes_on_from_its_rows_as_long_as_the_dimension_stands_that_they_met(strategy, promise):
+def test_a_function_goes_on_from_its_rows_as_long_as_the_dimension_stands_that_they_were_joined_with(strategy, promise):
     inputs = (PythonInput("s", S), PythonInput("d", D, lookup=True))
     query = PythonQuery("t.py", "t", inputs, "hash", **promise)
     spec = TableSpec(TableName.parse("t"), query, Location("t.py", 1), Freshness(60))
@@ -383,12 +383,12 @@ def asked(monkeypatch):
     return names
 
 
-def test_keys_and_algebra_are_not_looked_for_where_rows_are_appended(asked):
+def test_keys_and_algebra_are_not_searched_where_rows_are_appended(asked):
     assert isinstance(step_of(table(), changes()), Append)
     assert asked == ["find_branches"]
 
 
-def test_keys_and_algebra_are_not_looked_for_where_partitions_are_replaced(asked):
+def test_keys_and_algebra_are_not_searched_where_partitions_are_replaced(asked):
     spec = table("SELECT a, count(*) AS n FROM s GROUP BY a", partitioned_by=("a",))
 
     assert isinstance(step_of(spec, changes()), ReplacePartitions)
@@ -396,7 +396,7 @@ def test_keys_and_algebra_are_not_looked_for_where_partitions_are_replaced(asked
 
 
 @pytest.mark.parametrize(("strategy", "rules"), [("append", ["find_branches"]), ("keys", ["find_affected"])])
-def test_only_the_strategy_that_was_asked_for_is_looked_for(asked, strategy, rules):
+def test_only_the_strategy_that_was_asked_for_is_searched(asked, strategy, rules):
     assert step_of(table("SELECT a, k FROM s"), changes(), strategy=strategy).strategy == strategy
     assert asked[: len(rules)] == rules
     assert "find_origin" not in asked
@@ -409,7 +409,7 @@ def test_a_full_refresh_that_is_asked_for_says_why_it_is_needed_or_that_it_was_r
     assert (needed.reason.code, wanted.reason.code) == ("HIDDEN_AGGREGATE", "REQUESTED")
 
 
-def test_every_candidate_is_looked_for_where_all_are_shown(asked):
+def test_every_candidate_is_searched_where_all_are_shown(asked):
     found = find_candidates(situation(table("SELECT a, count(*) AS n FROM s GROUP BY a"), changes()))
 
     assert [each.strategy for each in found.steps] == ["keys", "full"]

@@ -16,7 +16,7 @@ from freshline.values.reason import Reason
 from tests.query.two_times import TwoTimes
 
 ONE_SUM = "keys ALGEBRAIC(all rows)"
-# What is done when orders and lines change together, as the refresh functions of TPC-H change them.
+# The step when orders and lines change together, as the refresh functions of TPC-H change them.
 AFTER_ORDERS = {
     "q01": "keys AFFECTED_KEYS(l_returnflag, l_linestatus)",
     "q02": "noop NOTHING_NEW()",
@@ -41,7 +41,7 @@ AFTER_ORDERS = {
     "q21": "keys AFFECTED_KEYS(s_name)",
     "q22": "keys AFFECTED_KEYS(cntrycode)",
 }
-# What is done when every input changes, where that is something else.
+# The step when every input changes, where that is another one.
 AFTER_ALL = AFTER_ORDERS | {
     "q02": "keys AFFECTED_KEYS(s_acctbal, s_name, n_name, p_partkey, p_mfgr, s_address, s_phone, s_comment)",
     "q11": "keys AFFECTED_KEYS(ps_partkey)",
@@ -80,7 +80,7 @@ def test_orders_and_lines_that_change_are_followed(graph):
 
 
 @pytest.mark.seconds
-def test_any_change_is_followed_where_a_row_of_the_table_can_be_told_from_another(graph):
+def test_any_change_is_followed_where_the_rows_of_the_table_can_be_distinguished(graph):
     assert {table: told(graph, table, set(SOURCES)) for table in TABLES} == AFTER_ALL
 
 

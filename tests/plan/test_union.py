@@ -44,7 +44,7 @@ def test_a_token_is_read_as_it_was_written():
 @pytest.mark.parametrize(
     "text", ["", "{}", "[1]", "null", '{"freshline_union": 1, "table": "s"}', '{"freshline_union": "x"}']
 )
-def test_what_is_no_token_is_refused(text):
+def test_a_text_that_is_no_token_is_refused(text):
     with pytest.raises(RequestError, match="no token of a union read"):
         UnionToken.parse(text)
 
@@ -64,7 +64,7 @@ def test_a_token_of_a_newer_freshline_is_refused():
         UnionToken.parse({**TOKEN.as_json(), "freshline_union": 2})
 
 
-def test_what_the_log_has_read_since_comes_from_the_log_and_the_rest_from_the_topic():
+def test_rows_that_the_log_has_read_since_come_from_the_log_and_the_rest_from_the_topic():
     assert split(START).unread == TopicRange({0: 10, 1: 20, 2: 0}, {0: 15, 1: 20, 2: 4})
     later = split(TopicPosition("c", "t", "id-1", {0: 12, 1: 25, 2: 4}))
     assert later.logged == {0: 12, 1: 20, 2: 4}
@@ -79,7 +79,7 @@ def test_where_the_topic_is_preferred_it_is_read_as_long_as_it_has_everything():
     assert split(newest, earliest={0: 11, 1: 0, 2: 0}).unread.offsets == 3
 
 
-def test_a_log_that_went_on_with_another_topic_cannot_tell():
+def test_a_log_that_went_on_with_another_topic_cannot_say():
     with pytest.raises(TopicReplacedError):
         split(TopicPosition("c", "t", "id-2", {0: 12}))
 
@@ -95,7 +95,7 @@ def test_a_log_that_went_on_with_another_topic_cannot_tell():
         (TopicInspection("c", "t", "id-2", {0: 0, 1: 0, 2: 0}, {0: 15, 1: 20, 2: 4}), TopicReplacedError),
     ],
 )
-def test_a_tail_that_is_not_there_any_more_is_told(look, error):
+def test_a_tail_that_is_not_there_any_more_is_reported(look, error):
     if error is None:
         require_unread(split(START), look, "id-1", where="s")
         return

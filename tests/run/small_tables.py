@@ -148,7 +148,7 @@ class SmallTables:
             self._stop = lambda name: None
 
     def age(self) -> None:
-        """All that was written is a month older, as the logs tell it."""
+        """All that was written is a month older, by the logs."""
         for file in self.settings.warehouse.rglob("*"):
             if not file.is_file():
                 continue

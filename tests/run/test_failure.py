@@ -1,4 +1,4 @@
-"""What Spark and the file system raise becomes an error that says what to do, and whether another try can help."""
+"""An error of Spark or the file system becomes one that says what to do, and whether another try can help."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_each_has_its_code_and_sentence(error, code, said):
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "ENGINE", "driver-memory"),
     ],
 )
-def test_what_happens_to_a_statement_is_one_sentence(error, code, said):
+def test_a_failure_of_a_statement_is_one_sentence(error, code, said):
     failure = translate_statement(error)
 
     assert failure.code == code

@@ -1,4 +1,4 @@
-"""What a refresh of few rows asks of Spark: so many jobs and so many calls into the JVM, and not more with time.
+"""The requests of a refresh of few rows to Spark: so many jobs and calls into the JVM, and not more with time.
 
 None of it depends on how many rows changed, so it is the price of every small refresh. A number that became greater is
 a mistake, or a decision that says so here.
@@ -45,7 +45,7 @@ MOST = {
 
 @dataclass(frozen=True)
 class Asked:
-    """What a refresh asked of Spark."""
+    """The jobs and calls that a refresh asked of Spark."""
 
     strategy: str
     jobs: int

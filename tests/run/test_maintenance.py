@@ -82,7 +82,7 @@ def test_many_small_commits_become_one_file_and_a_short_log(tables):
 
 
 @pytest.mark.seconds
-def test_what_somebody_needs_is_kept_however_old_it_is(tables):
+def test_a_version_that_somebody_needs_is_kept_however_old_it_is(tables):
     create_savepoint(tables.runtime, "calm", [T])
     path = tables.path("t")
     saved = newest_version(path)

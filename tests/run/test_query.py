@@ -41,7 +41,7 @@ def test_names_with_a_namespace_become_views(statement, text):
         "CREATE VIEW v AS SELECT 1",
     ],
 )
-def test_what_is_no_query_is_refused_with_a_sentence(lab, statement):
+def test_a_statement_that_is_no_query_is_refused_with_a_sentence(lab, statement):
     with pytest.raises(RequestError):
         query(lab.runtime, statement)
 
@@ -60,7 +60,7 @@ def test_rows_are_json_objects_with_all_digits(lab):
     assert (value["t"], value["n"], value["odd name"]) == ('say "hi"\n', None, [1])
 
 
-def test_more_rows_than_the_limit_are_told(lab):
+def test_more_rows_than_the_limit_are_reported(lab):
     result = query(lab.runtime, "SELECT id FROM range(10)", limit=3)
 
     assert (len(result.rows), result.truncated) == (3, True)

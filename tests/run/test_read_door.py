@@ -29,7 +29,7 @@ def statements() -> list[tuple[str, str, str]]:
     return found
 
 
-# What stands between quotes of any kind is a value or a name that is meant as it is.
+# Text between quotes of any kind is a value or a name that is meant as it is.
 QUOTED = re.compile(r"""('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`)""", re.DOTALL)
 
 
@@ -70,7 +70,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 def test_no_statement_leaves_the_declared_tables(shop, tmp_path):
-    # What a savepoint's file would be, had somebody laid one there.
+    # The content of a savepoint's file, had somebody laid one there.
     (tmp_path / "object.json").write_text('{"a": 1}')
     (tmp_path / "broken.json").write_text(SECRET)
     places = {

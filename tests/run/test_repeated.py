@@ -1,4 +1,4 @@
-"""Which records of a large batch are there twice, told by the bits of their keys."""
+"""Records of a large batch that are there twice, recognized by the bits of their keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = f"id STRING, {FILE} STRING, {RECORD} BIGINT, {HASH} BIGINT, {ERROR} ST
 
 
 @pytest.mark.parametrize("most", [repeated.MOST_SUSPECTS, 1])
-def test_records_of_one_place_are_told_apart(spark, lab, monkeypatch, most):
+def test_records_of_one_place_are_distinguished(spark, lab, monkeypatch, most):
     # As records that are tried again: a topic that was made anew has its partitions and offsets a second time.
     monkeypatch.setattr(repeated, "MOST_SUSPECTS", most)
     lab.files("ev", "id STRING", primary_key=["id"])

@@ -62,7 +62,7 @@ def contents(tables):
 
 
 @pytest.mark.seconds
-def test_what_comes_back_goes_on_from_there(tables):
+def test_tables_that_come_back_go_on_from_there(tables):
     step(tables, 1)
     before = contents(tables)
     saved = create_savepoint(tables.runtime, "calm")
@@ -156,7 +156,7 @@ def test_a_reader_that_is_not_saved_sees_the_way_back(tables):
     assert portion.data.select(["id", "_change_type"]).to_pylist() == [{"id": 2, "_change_type": "delete"}]
 
 
-def test_what_stands_beside_a_log_only_since_then_is_emptied(tables):
+def test_rows_that_stand_beside_a_log_only_since_then_are_removed(tables):
     """Names of files and rejected records of batches that were taken back must not stay: their files come again."""
     tables.batch("log", [1])
     create_savepoint(tables.runtime, "calm")
@@ -176,7 +176,7 @@ def test_what_stands_beside_a_log_only_since_then_is_emptied(tables):
 
 
 @pytest.mark.seconds
-def test_what_cannot_be_saved_or_brought_back_changes_nothing(tables):
+def test_a_savepoint_that_cannot_be_made_or_brought_back_changes_nothing(tables):
     with pytest.raises(SavepointError, match="nothing to save"):
         create_savepoint(tables.runtime, "early")
     step(tables, 1)
@@ -204,7 +204,7 @@ def test_what_cannot_be_saved_or_brought_back_changes_nothing(tables):
     write_deltalake(str(tables.path("b")), DeltaTable(str(tables.path("b"))).to_pyarrow_table(), mode="append")
     with pytest.raises(ForeignWriteError, match="not written by freshline"):
         create_savepoint(tables.runtime, "foreign")
-    # What somebody else wrote is taken back as well.
+    # Rows that somebody else wrote are taken back as well.
     restore_savepoint(tables.runtime, "calm")
     assert (tables.ids("b"), newest_of(tables.path("b")).foreign) == ([1], False)
     assert drop_savepoint(tables.runtime, "CALM").name == "Calm"

@@ -56,7 +56,7 @@ def test_kills_at_any_moment_of_a_restore(tmp_path):
         assert child.stdout is not None
         assert child.stdout.readline() == b"ready\n"
         if number == 0:
-            # The first one ends unharmed, and tells how long there is something to kill.
+            # The first one ends unharmed, and shows how long there is something to kill.
             began = time.monotonic()
             assert child.stdout.readline() == b"done\n"
             whole = time.monotonic() - began

@@ -1,4 +1,4 @@
-"""Verify tells equal from different, and what it cannot tell from both."""
+"""Verify distinguishes equal, different, and what it cannot compare."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_rows_are_compared_as_bags_and_floats_to_nine_digits(lab):
     assert set(found.as_json()) >= {"table", "equal", "missing", "extra", "unverified"}
 
 
-def test_what_cannot_be_computed_again_is_unverified_and_not_equal(lab):
+def test_a_table_that_cannot_be_computed_again_is_unverified_and_not_equal(lab):
     lab.source("o", "id INT, k INT")
     lab.source("d", "k INT, v STRING")
     lab.sql("INSERT INTO o VALUES (1, 1)")
@@ -46,7 +46,7 @@ def test_what_cannot_be_computed_again_is_unverified_and_not_equal(lab):
     lab.sql("INSERT INTO o VALUES (2, 1)")
     lab.refresh("e")
     assert lab.verify("e").equal
-    # The dimension becomes another table: what was met then cannot be met again.
+    # The dimension becomes another table: the rows that were joined then cannot be joined again.
     shutil.rmtree(lab.path("d"))
     frame = lab.runtime.sessions.root.createDataFrame([(1, "z")], "k INT, v STRING")
     frame.write.format("delta").save(str(lab.path("d")))

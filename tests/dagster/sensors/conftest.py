@@ -92,7 +92,7 @@ class Bench:
         self.record(name, committed=True, strategy="append", reason="2 new files", rows_in=rows, rows_out=rows)
 
     def check(self, *names: str) -> None:
-        """A look that found nothing new, at the time of the bench."""
+        """A check that found nothing new, at the time of the bench."""
         for name in names:
             spec = self.graph.spec(TableName.parse(name))
             newest = read_newest(Warehouse(self.settings.warehouse).location(spec))
@@ -159,7 +159,7 @@ class Bench:
 
 @pytest.fixture
 def declarations() -> dict[str, str]:
-    """What a module declares in place of DECLARATIONS."""
+    """The declarations of a module in place of DECLARATIONS."""
     return {}
 
 

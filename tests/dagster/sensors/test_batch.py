@@ -74,7 +74,7 @@ def end(bench, run):
     bench.instance.report_run_failed(run, "ended")
 
 
-def test_what_was_never_refreshed_is_requested_upstreams_first_once_its_inputs_have_a_version(bench):
+def test_a_table_that_was_never_refreshed_is_requested_upstreams_first_once_its_inputs_have_a_version(bench):
     assert requested(bench.request()) == [["campaign"]]
     bench.commit("live")
 
@@ -273,7 +273,7 @@ def test_a_suspended_table_is_not_requested_nor_what_is_below_it(bench):
     assert requested(bench.request()) == [["hourly", "daily"]]
 
 
-def test_switching_the_supervisor_off_is_beaten_and_told_at_its_tables_once(bench, events):
+def test_switching_the_supervisor_off_is_beaten_and_reported_at_its_tables_once(bench, events):
     kept(bench)
     bench.request()
     bench.switch(SUPERVISOR, InstigatorStatus.STOPPED)

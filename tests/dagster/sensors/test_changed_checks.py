@@ -1,4 +1,4 @@
-"""Checks that the supervisor tells without a run: when they change, else about once an hour."""
+"""Checks that the supervisor reports without a run: when they change, else about once an hour."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def told(result, check, key="live"):
 
 
 def minutes(bench, check, count=3):
-    """What is told of a check while the table is kept, tick by tick."""
+    """The reports of a check while the table is kept, tick by tick."""
     found = []
     for _ in range(6 * count):
         bench.check("event", "live")
@@ -41,7 +41,7 @@ def minutes(bench, check, count=3):
 
 
 @pytest.mark.long
-def test_a_violation_is_told_once_with_samples_and_so_is_its_end(bench):
+def test_a_violation_is_reported_once_with_samples_and_so_is_its_end(bench):
     bench.commit("event")
     bench.commit("live")
     [first] = minutes(bench, "constraint_named")
@@ -61,7 +61,7 @@ def test_a_violation_is_told_once_with_samples_and_so_is_its_end(bench):
     assert all(event.passed for event in again)
 
 
-def test_the_engine_that_falls_silent_is_told_at_its_tables(bench):
+def test_the_engine_that_falls_silent_is_reported_at_its_tables(bench):
     bench.commit("event")
     bench.commit("live")
     bench.control.heartbeats.beat("engine", bench.now, {})
@@ -75,7 +75,7 @@ def test_the_engine_that_falls_silent_is_told_at_its_tables(bench):
     assert silent.description.startswith("the engine was not heard of for")
 
 
-def test_two_rows_of_a_key_are_told_at_its_check(bench):
+def test_two_rows_of_a_key_are_reported_at_its_check(bench):
     bench.commit("event")
     bench.commit("live")
     [first] = minutes(bench, "unique_key")

@@ -83,7 +83,7 @@ class Tables:
             self.bench.supervise(5)
 
     def unsynced(self) -> dict[str, str]:
-        """What Dagster says: each unsynced table, with the first reason."""
+        """Dagster's own answer: each unsynced table, with the first reason."""
         graph = self.bench.loaded.resolve_asset_graph()
         resolver = CachingStaleStatusResolver(self.bench.instance, graph, LoadingContextForTest(self.bench.instance))
         causes = {str(name): resolver.get_stale_causes(AssetKey(str(name))) for name in self.bench.graph.kept}
@@ -122,11 +122,11 @@ def test_tables_that_are_refreshed_all_the_time_are_never_unsynced(tables):
     assert told is not None
     assert told.asset_materialization is not None
     assert int(told.asset_materialization.tags["dagster/data_version"]) > 50
-    # Each once a minute, and once more where it is not told of together with its inputs.
+    # Each once a minute, and once more where it is not reported together with its inputs.
     assert tables.counted() <= 5 * len(ENGINE)
 
 
-def test_a_table_that_is_left_behind_is_unsynced_until_it_has_what_was_told(tables):
+def test_a_table_that_is_left_behind_is_unsynced_until_it_has_what_was_reported(tables):
     tables.ticks()
     assert tables.unsynced() == {}
 
@@ -153,7 +153,7 @@ def test_maintenance_is_no_news(tables):
     assert before == tables.unsynced() == {}
 
 
-def test_another_declaration_is_told_until_rows_follow_it(tables):
+def test_another_declaration_is_reported_until_rows_follow_it(tables):
     tables.ticks()
     live = TableName.parse("live")
     path = tables.path("live")
@@ -165,7 +165,7 @@ def test_another_declaration_is_told_until_rows_follow_it(tables):
     assert tables.unsynced()[str(live)] == "has a new code version"
 
 
-def test_a_log_that_cannot_be_read_keeps_no_other_table_from_being_told_of(tables):
+def test_a_log_that_cannot_be_read_keeps_no_other_table_from_being_reported(tables):
     tables.ticks()
     for name in ("live", "slow"):
         for file in (tables.path(name) / "_delta_log").glob("*.json"):
@@ -181,8 +181,8 @@ def test_a_log_that_cannot_be_read_keeps_no_other_table_from_being_told_of(table
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_a_run_names_what_the_refresh_has_used_and_not_what_dagster_was_told_last(tables, later):
-    """A batch table reads an input of which Dagster knows an older version; then the input's newest one is told."""
+def test_a_run_names_what_the_refresh_has_used_and_not_what_dagster_learned_last(tables, later):
+    """A batch table reads an input of which Dagster knows an older version; then the newest one is reported."""
     bench = tables.bench
     tables.refresh("event", "live")
     tables.refresh("hourly")

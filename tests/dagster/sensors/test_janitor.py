@@ -72,7 +72,7 @@ def test_a_run_that_goes_on_is_left_alone():
 
 
 @pytest.mark.seconds
-def test_the_sensor_tells_how_many(bench):
+def test_the_sensor_reports_how_many(bench):
     sensor = janitor_sensor(bench.graph, bench.keys, lambda: datetime.now(UTC) + timedelta(days=8))
     ran(bench.instance, **{SCHEDULED: "true"})
     ran(bench.instance, **{SCHEDULED: "true"})

@@ -84,20 +84,20 @@ def told(result, name: str = "days") -> list[str]:
     return [event.partition for event in events if event.asset_key.to_user_string() == name and event.partition]
 
 
-def test_what_something_else_brought_in_is_told_by_partition_once(shop):
+def test_partitions_that_something_else_brought_in_are_reported_once_each(shop):
     hold(shop, "days", 0, 1)
 
     assert told(shop.supervise()) == ["2026-03-01", "2026-03-02"]
     assert told(shop.supervise()) == []
     hold(shop, "days", 0, 1, 2)
     assert told(shop.supervise()) == ["2026-03-03"]
-    # What another declaration made is not there as it is declared now.
+    # Rows that another declaration made are not there as it is declared now.
     hold(shop, "days", 5, 6, fingerprint="another")
     assert told(shop.supervise()) == []
 
 
 @pytest.mark.long
-def test_many_partitions_are_told_in_several_ticks(shop):
+def test_many_partitions_are_reported_in_several_ticks(shop):
     hold(shop, "days", *range(250))
 
     first, second = told(shop.supervise()), told(shop.supervise())

@@ -47,7 +47,7 @@ def test_a_start_that_failed_is_tried_again_later_each_time():
 
 
 def test_the_start_is_a_process_of_its_own_with_the_mark_of_up(bench, monkeypatch):
-    """What is started is a stand-in for Python itself, which writes down how it was called."""
+    """The started program is a stand-in for Python itself, which writes down how it was called."""
     told = bench.settings.state / "told"
     stand_in = bench.settings.root / "python"
     stand_in.write_text(f'#!/bin/sh\necho "$FRESHLINE_UP|$*" >> {told}\n')

@@ -1,4 +1,4 @@
-"""The supervisor sensor: what Dagster is told of tables that the engine keeps."""
+"""The supervisor sensor: its reports to Dagster of tables that the engine keeps."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_columns_stand_in_the_events_of_tables_and_in_the_definitions_of_sources
     assert "dagster/column_schema" in bench.loaded.get_assets_def("event").metadata_by_key[AssetKey("event")]
 
 
-def test_a_tick_says_that_alerts_are_not_told(bench):
+def test_a_tick_says_that_alerts_are_not_delivered(bench):
     kept(bench)
     bench.supervise()
     bench.control.heartbeats.beat("watch", bench.now, {"pid": 1, "channels": {"pager": "it answered 500"}})
@@ -90,7 +90,7 @@ def test_the_second_copy_of_events_without_a_run_goes_and_dagster_knows_the_same
     assert forget_copies(bench.instance) > 0
     assert known() == before
     assert forget_copies(bench.instance) == 0
-    # Each tick does so: what it tells itself is stored after it.
+    # Each tick does so: its own reports are stored after it.
     bench.supervise(65)
     bench.supervise(65)
     assert forget_copies(bench.instance) < len(
@@ -126,7 +126,7 @@ def test_turns_sum_up_what_was_refreshed_each_refresh_once(bench, events):
     assert all(event.metadata["rows_in"].value == 3 * event.metadata["refreshes"].value for event in found[1:])
 
 
-def test_the_scheduler_beats_at_each_tick_and_tells_which_sensors_are_on(bench):
+def test_the_scheduler_beats_at_each_tick_and_notes_which_sensors_are_on(bench):
     bench.supervise()
     assert bench.control.heartbeats.read()["scheduler"].at == bench.now
     assert bench.control.heartbeats.read()["scheduler"].detail == {"supervisor": "RUNNING", "batch": "RUNNING"}
@@ -178,7 +178,7 @@ def test_the_check_fails_with_the_lag_and_the_cause_and_passes_again(bench, even
     assert [event.passed for event in again] == [True]
 
 
-def test_a_suspension_is_told_with_what_is_below_it_and_so_is_its_end(bench, events):
+def test_a_suspension_is_reported_with_what_is_below_it_and_so_is_its_end(bench, events):
     kept(bench)
     bench.supervise()
     bench.suspend("live", until=bench.now + timedelta(seconds=60))
@@ -195,7 +195,7 @@ def test_a_suspension_is_told_with_what_is_below_it_and_so_is_its_end(bench, eve
     assert events(bench.supervise(), AssetMaterialization, "live")
 
 
-def test_switching_the_batch_sensor_off_is_told_at_its_tables(bench, events):
+def test_switching_the_batch_sensor_off_is_reported_at_its_tables(bench, events):
     kept(bench)
     bench.supervise()
     bench.switch(BATCH, InstigatorStatus.STOPPED)
@@ -207,7 +207,7 @@ def test_switching_the_batch_sensor_off_is_told_at_its_tables(bench, events):
     assert not events(result, AssetObservation, "live")
 
 
-def test_decisions_about_tables_are_told_once(bench, events):
+def test_decisions_about_tables_are_reported_once(bench, events):
     bench.supervise()
     bench.record("live", state="ALTERED", strategy=None, reason="freshness 10 seconds -> 5 seconds by operator")
 
@@ -217,7 +217,7 @@ def test_decisions_about_tables_are_told_once(bench, events):
     assert events(bench.supervise(), AssetObservation, "live") == []
 
 
-def test_a_lost_control_store_only_tells_everything_again(bench, events):
+def test_a_lost_control_store_only_repeats_all_reports(bench, events):
     kept(bench)
     for _ in range(3):
         bench.record("live")

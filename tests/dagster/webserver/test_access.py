@@ -1,4 +1,4 @@
-"""What the guard lets through: the decision alone, for every kind of route."""
+"""The requests that the guard lets through: the decision alone, for every kind of route."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_each_route_has_its_methods(path, accepted):
 
 
 @pytest.mark.parametrize("path", ["/notebook", "/dagit/notebook", "/dagit_info"])
-def test_what_the_ui_does_not_need_is_not_served(path):
+def test_a_route_that_the_ui_does_not_need_is_not_served(path):
     assert told("GET", path) == "ROUTE"
     assert told("POST", path, JSON) == "ROUTE"
 
@@ -174,7 +174,7 @@ def test_graphql_over_get_is_the_page_for_writing_queries_only():
 
 
 @pytest.mark.parametrize("path", ["/graphql", *REPORTS, ACT])
-def test_what_is_posted_is_json_and_says_so(path):
+def test_a_body_that_is_posted_is_json_and_says_so(path):
     for accepted in ("application/json", "application/json; charset=utf-8", "application/json;charset=UTF-8"):
         assert told("POST", path, {"content-type": accepted}) == "Admit"
     for refused in (
@@ -197,7 +197,7 @@ def test_what_is_posted_is_json_and_says_so(path):
 
 
 @pytest.mark.parametrize("path", ["/graphql", *REPORTS, ACT])
-def test_what_is_posted_comes_from_our_pages_or_from_no_browser(path):
+def test_a_post_comes_from_our_pages_or_from_no_browser(path):
     assert told("POST", path, JSON) == "Admit"
     assert told("POST", path, {**JSON, **FETCH, "origin": OWN}) == "Admit"
     for origin in (
@@ -240,7 +240,7 @@ def test_the_board_is_a_page_that_others_may_link_to(path):
 
 
 @pytest.mark.parametrize("path", ["/freshlines", "/Freshline/", "/freshlineevents", "//freshline/"])
-def test_what_only_looks_like_the_board_is_dagsters(path):
+def test_a_path_that_only_resembles_the_board_is_dagsters(path):
     assert door_of(path) is Door.PAGE
 
 

@@ -29,7 +29,7 @@ from tests.report.board.shop import HOSTILE, NOW, ORDERS, SPEND, Shop, fill, ope
 
 pytestmark = [pytest.mark.security, pytest.mark.seconds]
 
-# What the documentation promises. A machine with other work may miss it once.
+# The times that the documentation promises. A machine with other work may miss them once.
 PROMISED_SECONDS = 5.0
 SHOWN_SECONDS = 60.0
 
@@ -102,7 +102,7 @@ def test_pages_are_served_with_the_policy_that_allows_only_their_own_script(boar
     assert board.get("/freshline").headers["location"] == "/freshline/"
 
 
-def test_what_is_asked_for_is_shown_and_what_is_not_there_is_said(board):
+def test_a_page_that_is_asked_for_is_shown_and_one_that_is_not_there_is_said(board):
     everything = Page(board.get("/freshline/").text)
     chosen = Page(board.get("/freshline/?namespace=crm&sort=name").text)
     table = board.get("/freshline/table/SHOP.spend")
@@ -246,7 +246,7 @@ def test_a_table_that_is_being_refreshed_is_marked_on_an_open_page_at_once(board
         {"action": "freshness", "table": "shop.spend", "freshness": "-1 seconds"},
     ],
 )
-def test_what_cannot_be_decided_is_refused_and_changes_nothing(board, content):
+def test_an_action_that_cannot_be_decided_is_refused_and_changes_nothing(board, content):
     answer = act(board, **content)
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "REQUEST")

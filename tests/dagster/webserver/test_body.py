@@ -1,4 +1,4 @@
-"""What may be posted to Dagster."""
+"""The bodies that may be posted to Dagster."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ def test_queries_are_answered_in_read_only_mode():
     assert told('{ search(text: "mutation { x }") { id } }', read_only=True) is None
 
 
-def test_what_cannot_be_read_is_no_way_around_it():
+def test_a_query_that_cannot_be_read_is_no_way_around_it():
     for query in ("mutation {", "{" * 100_000, "", "\ud800"):
         assert told(query, read_only=True) == "BODY"

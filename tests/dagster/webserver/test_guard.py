@@ -102,7 +102,7 @@ def reported(webserver: Webserver) -> int:
 
 
 QUERY = quote(REPORT)
-# What Dagster's own webserver runs, each of them, when a page of any site sends it; and what comes near it.
+# Requests that Dagster's own webserver runs, each of them, when a page of any site sends it; and similar ones.
 FOREIGN = [
     ("GET", f"/graphql?query={QUERY}", {}, b"", "METHOD"),
     ("GET", f"/graphql?query={QUERY}", {**LINK, "Accept": "text/html"}, b"", "METHOD"),
@@ -163,7 +163,7 @@ FOREIGN = [
 ]
 
 
-def test_what_foreign_pages_send_is_refused_one_by_one_and_nothing_comes_of_it(webserver):
+def test_requests_that_foreign_pages_send_are_refused_one_by_one_and_nothing_comes_of_them(webserver):
     before = reported(webserver)
 
     answers = [
@@ -192,7 +192,7 @@ POST = "POST /graphql HTTP/1.1\nHost: 127.0.0.1:PORT\nContent-Type: application/
         (f"{POST}Content-Length: 2\nTransfer-Encoding: chunked\n\n{{}}", "400"),
     ],
 )
-def test_what_no_client_sends_is_refused(webserver, request_text, status):
+def test_a_request_that_no_client_sends_is_refused(webserver, request_text, status):
     assert raw(webserver, request_text).split(" ")[1] == status
 
 
@@ -316,7 +316,7 @@ def test_a_websocket_of_a_rebound_name_is_refused(webserver):
     assert json.loads(raised.value.response.body)["error"]["code"] == "HOST"
 
 
-def test_with_a_token_nothing_is_told_without_it(closed):
+def test_with_a_token_nothing_is_answered_without_it(closed):
     for method, path in (("GET", "/"), ("GET", "/favicon.png"), ("GET", "/server_info"), ("POST", "/graphql")):
         answer = ask(closed, method, path, JSON, b'{"query": "{ version }"}' if method == "POST" else b"")
         assert answer.code == "TOKEN"
