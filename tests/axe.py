@@ -24,7 +24,7 @@ def read_axe(settings: Settings) -> str:
 
 
 def violations(window: Any, axe: str) -> list[Any]:
-    """What it finds in the page that is open: each rule with the elements that break it."""
+    """Rules that the open page breaks, each with the elements that break it."""
     window.run(axe)
     found: list[Any] = window.run(FIND)
     return found

@@ -21,7 +21,7 @@ def load_pictures() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Its dataclasses look for their module there.
+    # Its dataclasses search for their module there.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module

@@ -49,7 +49,7 @@ class Database:
     lsn: int = 2**32 - 50
 
     def transactions(self, count: int) -> list[Change]:
-        """What some transactions change, in the order in which a connector sends it."""
+        """The changes of some transactions, in the order in which a connector sends them."""
         found: list[Change] = []
         for _ in range(count):
             begun = self.lsn
@@ -126,7 +126,7 @@ class Database:
         }
         if self.with_schema:
             value = {"schema": {"type": "struct", "fields": []}, "payload": value}
-        # What has no key may be in any partition, and so may each key of a topic that gained partitions.
+        # A change without a key may be in any partition, and so may each key of a topic that gained partitions.
         anywhere = key is None or self.moves
         partition = self.chance.randrange(self.partitions) if anywhere else ((key or 0) * 7) % self.partitions
         record = Record(value, None if key is None else json.dumps({"id": key}).encode(), partition)
@@ -149,7 +149,7 @@ def shuffled(chance: random.Random, changes: Sequence[Change]) -> list[Change]:
 
 @dataclass
 class Topic:
-    """What was sent to each partition, in its order."""
+    """The changes sent to each partition, in its order."""
 
     sent: dict[int, list[Change]] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session for the whole run, and the lanes that the Makefile chooses from."""
+"""Shared by all tests: one Spark session for the whole run, and the lanes that the Makefile chooses from."""
 
 from __future__ import annotations
 

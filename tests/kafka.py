@@ -1,4 +1,4 @@
-"""Topics of a real broker: made, filled and looked at by Kafka's own client in the JVM of the tests."""
+"""Topics of a real broker: made, filled and inspected by Kafka's own client in the JVM of the tests."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 REGION, ACCOUNT = "eu-west-1", "123456789012"
 MAGIC = b"\xf3\x89\x9a\xc2"
 
-# Numbers grow over all shards, and have as many digits as those of AWS, which no BIGINT holds.
+# Numbers grow over all shards, and have as many digits as those of AWS, too many for a BIGINT.
 _NAMES = count()
 _NUMBERS = count(49 * 10**54 + 10**10, 10**6 + 7)
 
@@ -124,7 +124,7 @@ class KinesisServer:
     """The service. Its streams stay while it is away.
 
     `answers` are those that it gives instead of its own to the next questions of a kind, one after another. `asked`
-    counts the questions. It holds all questions back while `is_hanging` is set.
+    counts the questions. No question is answered while `is_hanging` is set.
     """
 
     certificate: tuple[Path, Path] | None = None

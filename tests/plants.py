@@ -1,4 +1,4 @@
-"""Bugs that are planted on purpose, into a copy of the library: who looks for bugs must find these first."""
+"""Bugs that are planted on purpose, into a copy of the library: whoever searches for bugs must find these first."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def run_python(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python on the planted library: its folder is before that of the installed one, here and in all children."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
     path = os.pathsep.join([str(copy), str(ROOT)])
-    # What a hole makes a fuzzer find is no case for those who have no hole.
+    # An input that a fuzzer finds because of a hole is no case for those who have no hole.
     environ |= {"PYTHONPATH": path, "FRESHLINE_CASES": str(copy / "cases"), "FRESHLINE_INPUTS": "20000"}
     return subprocess.run(
         [sys.executable, *arguments],

@@ -19,7 +19,7 @@ from typing import Any
 
 import pika
 
-# As the conformance suite looks for it.
+# As the conformance suite searches for it.
 PASSWORD = "hunter2-is-the-secret"
 _START_SECONDS = 90.0
 _LOOK_SECONDS = 0.05

@@ -1,4 +1,4 @@
-"""What a refresh writes, computed by DuckDB in milliseconds instead of by Spark in a second.
+"""The rows that a refresh writes, computed by DuckDB in milliseconds instead of by Spark in a second.
 
 For claims about which versions of its inputs a refresh reads, when it may leave them, and what its receipt says. All of
 that is freshline's own: planning, pinning, cuts, receipts, the fence, the control store, savepoints. Only rows come
@@ -106,7 +106,7 @@ def _compute(attempt: Attempt, step: Step, rows_of: RowsOf) -> Work:
     rows_in = sum(attempt.changes[name].rows for name in spec.driving)
     if attempt.receipt is None:
         create(attempt, from_arrow_schema(new.schema))
-    # An overwrite tells readers that every row changed; where a full refresh finds few that differ, it writes those.
+    # An overwrite means to readers that all rows changed; where a full refresh finds few that differ, it writes those.
     redefined = attempt.receipt is None or attempt.receipt.fingerprint != spec.fingerprint
     if isinstance(step, Full) and (redefined or not spec.primary_key):
         write = partial(_replace, attempt, new)

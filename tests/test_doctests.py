@@ -29,7 +29,7 @@ def modules_with_examples() -> list[str]:
 
 
 def examples_of(module: ModuleType) -> list[doctest.DocTest]:
-    """The examples of a module, with those of functions whose results are cached, which doctest does not look into."""
+    """The examples of a module, with those of functions whose results are cached, which doctest does not search."""
     finder = doctest.DocTestFinder(exclude_empty=True)
     found = finder.find(module)
     for name, value in vars(module).items():

@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "platform" / "freshline"
 
 SENTENCE = ("values", "sql", "declare", "query", "plan", "refresh", "commit", "report")
-# What composes the sentence, and then those who call it. A door may import another door's client, not the reverse of
-# the order here, except that `engine` is what every other door talks to.
+# Packages that compose the sentence, and then those who call it. A door may import another door's client, not the
+# reverse of the order here, except that `engine` is what every other door talks to.
 AFTER_THE_SENTENCE = ("sources", "merges", "attempt", "strategies", "run", "manage")
 DOORS = ("engine", "dagster", "cli", "testing")
 # They know of nothing but themselves.

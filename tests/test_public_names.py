@@ -56,7 +56,7 @@ def test_functions_return_values_and_not_dictionaries():
 
 
 @pytest.mark.seconds
-def test_what_dg_loads_of_the_door_is_not_spark():
+def test_names_that_dg_loads_of_the_door_are_not_spark():
     """Each code server that loads components asks for every name that `dir` returns."""
     code = (
         "import sys, freshline.dagster as door\n"

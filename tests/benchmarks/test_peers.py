@@ -140,7 +140,7 @@ def run(peer: str, *cpu: float, why: str | None = None) -> Run:
     return Run(peer, {step: Cost(seconds, 2 * seconds) for step, seconds in enumerate(cpu)}, 10**9, why)
 
 
-def test_a_figure_has_the_ratio_of_each_round_and_says_equal_where_the_range_holds_one():
+def test_a_figure_has_the_ratio_of_each_round_and_says_equal_where_the_range_includes_one():
     rounds = [
         (run("freshline", 10.0, 2.0, 4.0), run("again", 20.0, 1.0, 4.4)),
         (run("freshline", 12.0, 2.0, 4.0), run("again", 20.0, 1.0, 3.8)),

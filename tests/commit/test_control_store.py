@@ -501,7 +501,7 @@ def test_the_time_of_refreshes_is_known_of_all_tables_and_making_a_table_is_not_
     assert store.seconds() == {}
     assert (store.seconds_of(ORDERS), store.seconds_of(spend)) == (90.0, 70.0)
 
-    for seconds in (24.0, 2.0, 3.0):  # the first met a cold engine
+    for seconds in (24.0, 2.0, 3.0):  # the first ran in a cold engine
         store.record_refresh(replace(RECORD, seconds=seconds, version=2))
     store.record_refresh(replace(RECORD, table=TableName.parse("never"), seconds=1.0, committed=False))
 

@@ -52,7 +52,7 @@ def test_every_option_and_every_fact(project):
         ("id INT, PRIMARY KEY (id)", ", 'change.order' = 'position'", "OPTION_VALUE", "arrival or source"),
     ],
 )
-def test_what_a_change_feed_cannot_be(project, columns, options, rule, said):
+def test_a_source_that_cannot_be_a_change_feed_is_refused(project, columns, options, rule, said):
     feed(project, columns, options)
     ((found, _, sentence),) = project.errors()
 

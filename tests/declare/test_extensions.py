@@ -113,7 +113,7 @@ def test_a_position_that_reading_turns_into_something_else_is_not_taken_for_the_
             require_lasting(None, 5, connector, None)  # type: ignore[arg-type]
 
 
-def test_a_traceback_is_logged_once_and_not_at_each_look(site, caplog):
+def test_a_traceback_is_logged_once_and_not_at_each_check(site, caplog):
     with changed(site, spool=[('value["queue"]', 'value["queue_id"]')]), caplog.at_level(logging.ERROR):
         for _ in range(5):
             position_from_json(OLD)

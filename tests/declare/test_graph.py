@@ -90,7 +90,7 @@ def test_a_cycle_is_refused_with_its_path(project):
     assert message.startswith("a reads c reads b reads a.")
 
 
-def test_each_cycle_is_told_once_and_a_table_may_not_read_itself(project):
+def test_each_cycle_is_reported_once_and_a_table_may_not_read_itself(project):
     project.table("a", "SELECT id FROM b")
     project.table("b", "SELECT id FROM a")
     project.table("x", "SELECT id FROM x")
@@ -108,7 +108,7 @@ def test_a_lookup_closes_a_cycle_too(project):
     assert project.rules() == ["CYCLE"]
 
 
-def test_an_unknown_upstream_is_told_with_its_line_and_the_nearest_name(shop):
+def test_an_unknown_upstream_is_reported_with_its_line_and_the_nearest_name(shop):
     shop.table("t", "SELECT o.id\nFROM ordrs o\nJOIN nothing_like_it n ON n.id = o.id")
     errors = shop.errors()
 
@@ -238,7 +238,7 @@ def test_a_table_cannot_be_fresher_than_what_drives_it(project, declare_upstream
     assert f"10 minutes (assets/up.sql:{line})" in message
 
 
-def test_lookups_and_non_driving_inputs_do_not_hold_a_table_up(project):
+def test_lookups_and_non_driving_inputs_do_not_delay_a_table(project):
     source(project, "s")
     project.table("slow", "SELECT id FROM s", header=freshness(600))
     project.table(
@@ -250,13 +250,13 @@ def test_lookups_and_non_driving_inputs_do_not_hold_a_table_up(project):
     assert project.errors() == []
 
 
-def test_a_source_that_is_read_in_place_holds_nothing_up(project):
+def test_a_source_that_is_read_in_place_delays_nothing(project):
     source(project, "s", freshness(86_400), connector="'delta'")
     project.table("t", "SELECT id FROM s", header=freshness(60))
     assert project.read().freshness(name("s")) == Freshness(86_400)
 
 
-def test_the_default_freshness_is_held_to_the_same_rule(project):
+def test_the_default_freshness_is_checked_by_the_same_rule(project):
     source(project, "s", freshness(86_400))
     project.table("t", "SELECT id FROM s")
     assert "freshness 1 hour (the project's default) is tighter than s delivers" in project.error()[2]
@@ -343,7 +343,7 @@ def test_below_a_table_is_what_it_drives(shop):
     assert names(graph.driving_upstream(name("c"))) == ["orders", "a"]
 
 
-def test_what_is_met_again_below_by_another_way_from_a_source_is_known(project):
+def test_tables_that_are_joined_again_below_by_another_way_from_a_source_are_known(project):
     for root in ("s", "t"):
         source(project, root)
     project.table("a", "SELECT id FROM s")
@@ -358,7 +358,7 @@ def test_what_is_met_again_below_by_another_way_from_a_source_is_known(project):
     assert names(sorted(project.read().meeting)) == ["a", "a2", "b", "c"]
 
 
-def test_a_way_to_an_input_that_does_not_drive_holds_up_the_driving_ones_only(project):
+def test_a_way_to_an_input_that_does_not_drive_delays_the_driving_ones_only(project):
     source(project, "s")
     project.table("a", "SELECT id FROM s")
     project.table("b", "SELECT id FROM s")

@@ -82,7 +82,7 @@ def test_formats_of_lines_are_built(project, name):
         (POSTED.replace("'http'", "'files'"), "OPTION_NEEDS", "option 'token' needs connector = http"),
     ],
 )
-def test_what_is_wrong_is_refused_with_its_rule(project, options, rule, sentence):
+def test_a_wrong_option_is_refused_with_its_rule(project, options, rule, sentence):
     declare(project, options)
     with pytest.raises(DeclarationErrors) as refused:
         project.read()

@@ -104,7 +104,7 @@ def test_by_xmin_there_is_no_overlap(project):
         (SNAPSHOT + ", 'slot' = 's'", "OPTION_NEEDS", "needs connector = postgres"),
     ],
 )
-def test_what_is_refused(project, options, rule, said):
+def test_a_wrong_declaration_is_refused(project, options, rule, said):
     declare(project, options)
     found = project.errors()
 

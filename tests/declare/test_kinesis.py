@@ -94,7 +94,7 @@ def test_every_fact_of_a_record(project):
         (f"{STREAM}, 'key.format' = 'json'", "OPTION_NEEDS", "key"),
     ],
 )
-def test_what_is_refused(project, options, rule, said):
+def test_a_wrong_declaration_is_refused(project, options, rule, said):
     declare(project, options)
     found = project.errors()
 

@@ -63,7 +63,7 @@ def project(tmp_path: Path) -> Project:
         ("freshline_predict_00(miles)", "is for freshline alone"),
     ],
 )
-def test_a_call_that_does_not_fit_is_told_at_its_line(project: Project, call: str, said: str) -> None:
+def test_a_call_that_does_not_fit_is_reported_at_its_line(project: Project, call: str, said: str) -> None:
     assert said in project.refusal("t", TABLE.format("", call))
 
 
@@ -80,7 +80,7 @@ def test_a_call_that_does_not_fit_is_told_at_its_line(project: Project, call: st
         ("'path' = 'delay.onnx', 'on-chance' = 'recompute'", "Did you mean on-change?"),
     ],
 )
-def test_a_model_that_cannot_be_read_is_told_at_its_line(project: Project, options: str, said: str) -> None:
+def test_a_model_that_cannot_be_read_is_reported_at_its_line(project: Project, options: str, said: str) -> None:
     (project.root / "pickled.onnx").write_bytes(b"\x80\x04K\x01.")
 
     assert said.format(root=project.root) in project.refusal("other", f"CREATE MODEL other\nWITH ({options})")
@@ -132,7 +132,7 @@ def test_a_model_whose_rows_are_computed_again_goes_with_temporal_filters(projec
 
     spec = project.read().table(TableName.parse("t"))
     assert spec.is_temporal
-    # What is kept of the declaration has not the time of the refresh that kept it.
+    # The kept definition of the declaration has not the time of the refresh that kept it.
     assert definition_of(spec.at_clock(datetime(2026, 1, 1, tzinfo=UTC))) == definition_of(spec)
 
 

@@ -87,7 +87,7 @@ def test_names_are_folded_as_the_database_does(project, written, table):
         (OPTIONS + ", 'topic' = 't'", "OPTION_NEEDS", "needs connector = kafka"),
     ],
 )
-def test_what_is_refused(project, options, rule, said):
+def test_a_wrong_declaration_is_refused(project, options, rule, said):
     declare(project, options)
     found = project.errors()
 

@@ -24,7 +24,7 @@ from tests.declared_project import Project
 pytestmark = pytest.mark.seconds
 
 
-def test_everything_that_is_wrong_is_told_at_once_by_file_and_line(shop):
+def test_everything_that_is_wrong_is_reported_at_once_by_file_and_line(shop):
     shop.table("b", "SELECT nothing FROM orders", keys="PRIMARY KEY (id)", header="FRESHNESS = 0")
     shop.table("a", "SELECT id FROM nowhere")
     shop.declare("c.py", "1 / 0\n")
@@ -109,7 +109,7 @@ def test_a_table_is_named_like_its_file(shop, path, declared):
     assert f"move the file to {declared.replace('.', '/')}.sql" in message
 
 
-def test_a_file_that_is_not_utf8_is_told_with_its_line(shop):
+def test_a_file_that_is_not_utf8_is_reported_with_its_line(shop):
     (shop.root / "assets" / "t.sql").write_bytes(b"-- fine\n-- caf\xe9\n")
     assert shop.error()[:2] == ("FILE", "assets/t.sql:2")
 
@@ -119,7 +119,7 @@ def test_a_byte_order_mark_is_passed_by(shop):
     assert shop.errors() == []
 
 
-def test_a_link_to_nothing_is_told(shop):
+def test_a_link_to_nothing_is_reported(shop):
     (shop.root / "assets" / "t.sql").symlink_to(shop.root / "gone.sql")
     rule, where, message = shop.error()
     assert (rule, where) == ("FILE", "assets/t.sql:1")
@@ -131,13 +131,13 @@ def test_a_project_without_declarations_is_an_empty_graph(project):
     assert project.read().order == ()
 
 
-def test_a_folder_of_declarations_that_is_not_there_is_told(project):
+def test_a_folder_of_declarations_that_is_not_there_is_reported(project):
     rule, _, message = project.error()
     assert rule == "FILE"
     assert "there is no folder assets" in message
 
 
-def test_an_empty_file_is_told(shop):
+def test_an_empty_file_is_reported(shop):
     shop.declare("t.sql", "")
     shop.declare("u.py", "")
     assert shop.rules() == ["NO_DECLARATION", "NO_DECLARATION"]
@@ -280,7 +280,7 @@ def test_a_damaged_cache_is_rebuilt(shop, damage):
 
 
 class Program:
-    """What pickle would run while it reads."""
+    """A program that pickle would run while it reads."""
 
     def __reduce__(self):
         return (open, ("ran", "w"))
@@ -346,7 +346,7 @@ def test_a_changed_file_is_read_anew_and_so_is_what_depends_on_its_columns(shop)
     assert shop.rules() == ["UNKNOWN_UPSTREAM"]
 
 
-def test_errors_are_told_each_time(shop):
+def test_errors_are_reported_each_time(shop):
     shop.table("t", "SELECT nope FROM orders")
     assert shop.errors() == shop.errors() != []
 

@@ -203,7 +203,7 @@ def test_the_machine_may_give_some_settings(project):
         ),
     ],
 )
-def test_a_setting_that_cannot_be_is_told_in_a_sentence(project, text, environ, said):
+def test_a_setting_that_cannot_be_is_reported_in_a_sentence(project, text, environ, said):
     message = refused(project, text, **environ)
     assert said in message
     assert "\n" not in message
@@ -247,7 +247,7 @@ def test_a_text_that_the_reader_of_toml_gives_up_is_refused(project, text):
     assert "the file is not TOML" in refused(project, text)
 
 
-def test_what_people_are_shown_is_set(project):
+def test_the_settings_of_what_people_are_shown_are_read(project):
     settings = read(
         project,
         """
@@ -278,5 +278,5 @@ declaration-link = "https://git.example.com/{path}#L{line}"
         "declaration-link = 'https://x/{path}\" onclick=x'",
     ],
 )
-def test_what_cannot_be_shown_like_that_is_refused(project, text):
+def test_a_setting_that_cannot_be_shown_like_that_is_refused(project, text):
     assert text.partition(" ")[0] in refused(project, text)

@@ -33,7 +33,7 @@ def project(settings):
 
 
 @pytest.mark.seconds
-def test_each_file_that_does_not_load_is_told_and_the_others_are_read(project):
+def test_each_file_that_does_not_load_is_reported_and_the_others_are_read(project):
     names = ("good", "later")
     for name in names:
         (project.declarations / f"{name}.py").write_text(GOOD)
@@ -70,7 +70,7 @@ def test_a_project_that_was_read_before_starts_no_process(project, monkeypatch):
     assert read_project(project).order == first.order
 
 
-def test_what_a_file_prints_is_passed_on_and_no_more_than_a_person_would_read(project, capfd):
+def test_the_output_of_a_file_is_passed_on_and_no_more_than_a_person_would_read(project, capfd):
     (project.declarations / "good.py").write_text(f"for _ in range(1000): print('x' * 10_000)\n{GOOD}")
 
     read_project(project)

@@ -102,7 +102,7 @@ def test_sql_may_be_written_in_python(shop):
     assert shop.read().freshness(T) == Freshness(20)
 
 
-def test_sql_in_python_is_told_with_its_own_line(shop):
+def test_sql_in_python_is_reported_with_its_own_line(shop):
     shop.declare("t.py", 'import freshline\n\nfreshline.table(query="""\nSELECT id,\n  amont\nFROM orders""")\n')
     assert shop.error()[:2] == ("UNKNOWN_COLUMN", "assets/t.py:5")
 
@@ -266,7 +266,7 @@ HEAD = "import freshline\n\n"
         ),
     ],
 )
-def test_a_mistake_is_told_with_file_and_line(shop, text, rule, line, said):
+def test_a_mistake_is_reported_with_file_and_line(shop, text, rule, line, said):
     shop.declare("t.py", text)
     found = shop.errors()
 
@@ -274,7 +274,7 @@ def test_a_mistake_is_told_with_file_and_line(shop, text, rule, line, said):
     assert said in found[0][2]
 
 
-def test_an_error_in_a_module_of_the_project_is_told_where_it_was_raised(shop):
+def test_an_error_in_a_module_of_the_project_is_reported_where_it_was_raised(shop):
     shop.write("lib/__init__.py", "")
     shop.write("lib/broken.py", "a = 1\nb = {}['x']\n")
     shop.declare("t.py", HEAD + "from lib.broken import a\n")
@@ -367,7 +367,7 @@ def test_modules_of_that_name_that_are_loaded_already_are_left_alone(shop, tmp_p
         del sys.modules["lib"]
 
 
-def test_two_files_of_one_name_do_not_meet(shop):
+def test_two_files_of_one_name_do_not_collide(shop):
     text = HEAD + "SAID = '{0}'\n@freshline.table(comment=SAID)\ndef t(orders):\n    return orders\n"
     shop.declare("a/t.py", text.format("a"))
     shop.declare("b/t.py", text.format("b"))

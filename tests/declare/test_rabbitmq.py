@@ -112,7 +112,7 @@ def test_every_fact_of_a_message(project):
         (f"{STREAM}, 'topic' = 't'", "OPTION_NEEDS", "needs connector = kafka"),
     ],
 )
-def test_what_is_refused(project, options, rule, said):
+def test_a_wrong_declaration_is_refused(project, options, rule, said):
     declare(project, options)
     found = project.errors()
 
@@ -120,7 +120,7 @@ def test_what_is_refused(project, options, rule, said):
 
 
 @pytest.mark.parametrize("columns", [KEY, "id INT"])
-def test_a_queue_is_declared_with_what_tells_messages_apart(project, columns):
+def test_a_queue_is_declared_with_what_distinguishes_messages(project, columns):
     declare(project, QUEUE if "PRIMARY" in columns else f"{QUEUE}, 'delivery' = 'at-least-once'", columns)
 
     assert project.errors() == []

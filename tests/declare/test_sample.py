@@ -116,7 +116,7 @@ def test_a_csv_without_names_is_refused(lines: list[str], sentence: str) -> None
         csv_columns(lines)
 
 
-def test_what_is_found_can_be_declared_whatever_the_names_are() -> None:
+def test_columns_that_are_found_can_be_declared_whatever_their_names_are() -> None:
     plain = ["id", "größe", "日本", "primary", "Constraint", "x" * 10_240]
     names = [*plain, "order-id", "a`b", "<script>", "\u202ename", "2nd"]
     record = {name: {name: [1, "x"]} for name in names}

@@ -37,7 +37,7 @@ def examples(language: str, marker: str) -> list[str]:
 
 
 def settings(text: str) -> list[str]:
-    """What the schema says against the settings of a pyproject.toml."""
+    """The errors of the schema in the settings of a pyproject.toml."""
     return [error.message for error in SETTINGS.iter_errors(tomllib.loads(text))]
 
 
@@ -196,7 +196,7 @@ def test_components_of_others_are_theirs() -> None:
     assert list(TABLES.iter_errors({"type": "dagster_dbt.DbtProjectComponent", "attributes": {"tables": 1}})) == []
 
 
-def test_what_the_schema_is_asked_about_is_what_the_reader_reads() -> None:
+def test_the_text_that_the_schema_is_asked_about_is_what_the_reader_reads() -> None:
     (text,) = [each for each in examples("yaml", COMPONENT) if "tables:" in each]
 
     (found,) = find_tables(text, "defs.yaml")

@@ -160,7 +160,7 @@ def test_every_option_of_a_source_of_a_topic(project):
     )
 
 
-def test_metadata_columns_are_told_from_those_of_the_record(project):
+def test_metadata_columns_are_distinguished_from_those_of_the_record(project):
     declare(
         project,
         FILES,
@@ -173,7 +173,7 @@ def test_metadata_columns_are_told_from_those_of_the_record(project):
     assert source.record_columns == (Column("id", "INT"),)
 
 
-def test_what_a_watermark_does_with_idle_partitions_is_declared(project):
+def test_the_effect_of_idle_partitions_on_a_watermark_is_declared(project):
     columns = "id INT, ts TIMESTAMP, WATERMARK FOR ts AS ts"
     declare(project, FILES, columns=columns)
     by_default = spec(project)
@@ -219,7 +219,7 @@ def test_the_value_of_a_reference_is_not_in_the_cache(project):
         ("${env:}", "is not a reference"),
     ],
 )
-def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
+def test_a_reference_to_nothing_is_reported_with_its_line(project, path, said):
     declare(project, f"'connector' = 'delta', 'path' = '{path}'")
     rule, where, message = project.error()
 
@@ -298,7 +298,7 @@ def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
         ("'connector' = 'files', 'format' = 'csv', 'path' = 'x', 'escape' = ','", "OPTION_VALUE", "nor the separator"),
     ],
 )
-def test_an_option_that_cannot_be_is_told(project, options, rule, said):
+def test_an_option_that_cannot_be_is_reported(project, options, rule, said):
     declare(project, options)
     found = project.error()
 
@@ -328,7 +328,7 @@ def test_an_option_that_cannot_be_is_told(project, options, rule, said):
         ),
     ],
 )
-def test_a_column_that_cannot_be_is_told_with_its_line(project, columns, rule, line, said):
+def test_a_column_that_cannot_be_is_reported_with_its_line(project, columns, rule, line, said):
     declare(project, FILES, columns=columns)
     found = project.error()
 
@@ -423,7 +423,7 @@ def test_a_delta_source_in_a_folder_that_would_be_taken_for_another_is_refused(p
     assert f"has {mistaken!r} in it" in message
 
 
-def test_a_delta_source_may_be_in_a_folder_that_looks_like_a_pattern(project):
+def test_a_delta_source_may_be_in_a_folder_that_resembles_a_pattern(project):
     declare(project, "'connector' = 'delta', 'path' = 'a[b]#?*{c}%2%'")
 
     assert path_of(spec(project)).endswith("/a[b]#?*{c}%2%")

@@ -280,7 +280,7 @@ LAST = SUM.replace("sum", "last_value")
         (KEY, "'merge' = 'first_row', 'merge.order' = ' ', 'merge.tie-breaker' = 'id'", "OPTION_VALUE", "not empty"),
     ],
 )
-def test_a_merge_that_cannot_be_is_told_with_its_line(shop, keys, options, rule, said):
+def test_a_merge_that_cannot_be_is_reported_with_its_line(shop, keys, options, rule, said):
     shop.table("t", "SELECT customer, amount FROM orders", keys=keys, header=f"WITH ({options})")
     errors = [found for found in shop.errors() if found[0] == rule]
 
@@ -391,7 +391,7 @@ def test_arrival_is_known_only_of_log_tables(shop):
         ("", "WITH ('non-driving' = 'a.b.c')", "OPTION_VALUE", 2, "is not a name"),
     ],
 )
-def test_what_does_not_fit_the_query_is_told(shop, keys, header, rule, line, said):
+def test_a_clause_that_does_not_fit_the_query_is_reported(shop, keys, header, rule, line, said):
     shop.table("t", "SELECT id, day FROM orders", keys=keys, header=header)
     found = shop.errors()
 
@@ -430,12 +430,12 @@ def test_lags_that_cannot_alert_are_refused(shop, options, rule, said):
     assert said in message
 
 
-def test_an_unknown_column_is_told_with_its_line_in_the_file(shop):
+def test_an_unknown_column_is_reported_with_its_line_in_the_file(shop):
     shop.table("t", "SELECT id,\n  amont\nFROM orders")
     assert shop.error()[:2] == ("UNKNOWN_COLUMN", "assets/t.sql:4")
 
 
-def test_a_query_that_does_not_parse_is_told_with_its_line_in_the_file(shop):
+def test_a_query_that_does_not_parse_is_reported_with_its_line_in_the_file(shop):
     shop.table("t", "SELECT id\nFROM orders\nWHERE")
     assert shop.error()[:2] == ("QUERY_SYNTAX", "assets/t.sql:5")
 

@@ -78,7 +78,7 @@ def test_the_key_of_a_source_need_not_be_a_primary_key(project):
     assert (source.key.columns, source.without_value) == (("v", "id"), Tombstones.QUARANTINE)
 
 
-def test_what_is_not_said_changes_no_fingerprint_and_what_is_said_does(project):
+def test_an_option_that_is_not_said_changes_no_fingerprint_and_one_that_is_said_does(project):
     found = []
     for options in ("", ", 'tombstones' = 'quarantine'", ", 'tombstones' = 'skip'", ", 'key.format' = 'json'", UPSERT):
         declare(project, options)

@@ -1,4 +1,4 @@
-"""What a person may meet has a paragraph: every option, code, rule and setting; the docs name no other.
+"""Each option, code, rule and setting that a person may see has a paragraph, and the docs name no other.
 
 A paragraph defines what stands at its beginning in bold and backquotes. Examples are read as the declarations, settings
 and receipts that they are; links lead somewhere; the commands of the README exist.
@@ -73,7 +73,7 @@ def examples(page: Path, language: str) -> list[str]:
 
 
 def section(page: Path, title: str) -> str:
-    """What stands below a heading, up to the next one of its rank."""
+    """The text below a heading, up to the next heading of its rank."""
     text = prose(page)
     found = [(match.end(), len(match[1]), match[2], match.start()) for match in HEADING.finditer(text)]
     for number, (begin, rank, name, _) in enumerate(found):
@@ -83,7 +83,7 @@ def section(page: Path, title: str) -> str:
 
 
 def definitions(text: str) -> list[str]:
-    """What the paragraphs of a text define, each at its beginning."""
+    """The words that the paragraphs of a text define, each at its beginning."""
     found: list[str] = []
     for paragraph in re.split(r"\n\s*\n", text):
         place = paragraph.lstrip()
@@ -204,7 +204,7 @@ def test_an_error_says_whether_a_retry_can_help() -> None:
 
 
 @pytest.mark.parametrize("word", [*CONNECTORS_NOT_BUILT, *FORMATS_NOT_BUILT])
-def test_what_is_refused_is_named(word: str) -> None:
+def test_a_connector_or_format_that_is_refused_is_named(word: str) -> None:
     assert re.search(rf"\b{re.escape(word)}\b", section(DOCS / "declarations.md", REFUSED))
 
 

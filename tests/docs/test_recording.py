@@ -52,7 +52,7 @@ def test_the_demo_that_is_recorded_ended_well() -> None:
     assert "6 of 6 are equal to their queries" in shown
 
 
-def test_what_a_command_shows_is_recorded_with_its_exit_code(recording: ModuleType, tmp_path: Path) -> None:
+def test_the_output_of_a_command_is_recorded_with_its_exit_code(recording: ModuleType, tmp_path: Path) -> None:
     file = tmp_path / "a.cast"
     program = "import os, sys; print(sys.stdout.isatty(), *os.get_terminal_size(), 'größe \\x1b[1m日本'); sys.exit(3)"
 

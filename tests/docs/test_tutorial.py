@@ -116,7 +116,7 @@ def see(met: Callable[[], bool], told: Callable[[], object]) -> None:
 
 
 def backfill_as_in_the_ui(url: str) -> None:
-    """What the text tells to see and to click: the table and its missing days arrive, and a backfill of a range."""
+    """The steps of the text in the UI: the table and its missing days arrive, and a backfill of a range."""
     key = {"path": ["daily_revenue"]}
 
     def bar() -> dict[str, int]:

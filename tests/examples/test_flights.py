@@ -27,14 +27,14 @@ def flights() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.modules[spec.name] = module  # dataclasses search for their module there
     spec.loader.exec_module(module)
     return module
 
 
 @pytest.fixture(scope="module")
 def connection(flights: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
-    """DuckDB with what every table must hold, and Delta tables that hold just that."""
+    """DuckDB with the expected rows of every table, and Delta tables that have just those."""
     with pytest.MonkeyPatch.context() as patch, duckdb.connect() as connection:
         patch.setattr(flights, "STATE", tmp_path_factory.mktemp("state"))
         flights.expected_tables(connection, flights.data_directory(), DAYS)
@@ -48,7 +48,7 @@ def connection(flights: ModuleType, tmp_path_factory: pytest.TempPathFactory) ->
 def spoil(
     flights: ModuleType, connection: duckdb.DuckDBPyConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str, str], None]:
-    """Write one table with other rows than it must hold."""
+    """Write one table with other rows than it must have."""
 
     def write(table: str, query: str) -> None:
         rows = connection.sql(query.replace("TABLE", f"expected_{table}")).to_arrow_table()
@@ -107,7 +107,7 @@ def test_the_comparison_finds_what_differs(
     assert (found.missing, found.extra, found.different) == (missing, extra, different)
 
 
-def test_a_missing_column_is_told(
+def test_a_missing_column_is_reported(
     flights: ModuleType, connection: duckdb.DuckDBPyConnection, spoil: Callable[[str, str], None]
 ) -> None:
     spoil("airline", "SELECT carrier FROM TABLE")
@@ -118,7 +118,7 @@ def test_a_missing_column_is_told(
 
 @pytest.fixture(scope="module")
 def delivered(flights: ModuleType) -> list[Any]:
-    """What arrives in these days, three days at a time."""
+    """The deliveries of these days, three days at a time."""
     return list(flights.deliveries(flights.data_directory(), DAYS, 3))
 
 
@@ -150,7 +150,7 @@ def test_planes_and_airlines_come_before_the_second_delivery(delivered: list[Any
     assert {row["seats"] for row in second.files["plane_record", "register-2012.csv"]} == {"NA"}
 
 
-def test_files_appear_whole_and_hold_what_the_package_holds(
+def test_files_appear_whole_and_have_the_rows_of_the_package(
     flights: ModuleType, delivered: list[Any], tmp_path: Path
 ) -> None:
     flights.deliver(delivered[0], tmp_path)

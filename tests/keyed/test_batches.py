@@ -93,7 +93,7 @@ def test_the_watermark_is_exact_before_1970() -> None:
         assert len([row for row in made(process(Counts, until), batch(ROWS)) if row[2] == "-1"]) == timers
 
 
-def test_a_key_that_takes_too_long_or_too_much_is_told() -> None:
+def test_a_key_that_takes_too_long_or_too_much_is_reported() -> None:
     class Loops:
         def row(self, row: Any, out: Out) -> None:
             while True:

@@ -1,4 +1,4 @@
-"""A refresh of a `freshline.process` whose kept entries broke since they were last looked at."""
+"""A refresh of a `freshline.process` whose kept entries broke since they were last read."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _raise(error: BaseException) -> None:
         (lambda out: (each for each in "ab"), "gives a coroutine or generator"),
     ],
 )
-def test_a_mistake_is_told_with_the_key_and_the_row(does: Callable[[Out], None], said: str) -> None:
+def test_a_mistake_is_reported_with_the_key_and_the_row(does: Callable[[Out], None], said: str) -> None:
     class Wrong:
         def row(self, row: Any, out: Out) -> None:
             return does(out)
@@ -205,7 +205,7 @@ def test_values_have_the_type_of_their_column(kind: pa.DataType, fits: list[Any]
 
 
 def test_a_timer_before_the_row_of_its_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted bug: the claim above is one that a wrong order does not meet."""
+    """A planted bug: the claim above is false for a wrong order."""
     right = Replay._run_timers
     monkeypatch.setattr(
         replays.Replay,

@@ -219,7 +219,7 @@ def test_going_on_equals_a_replay_of_all_rows(count: int) -> None:
     ("of", "name"), [(Progress, "goes_on"), (Progress, "goes_on_with"), (Progress, "is_due")]
 )  # fmt: skip
 def test_each_condition_is_needed(monkeypatch: pytest.MonkeyPatch, of: type, name: str) -> None:
-    """Planted bugs: the property above is one that they do not meet."""
+    """Planted bugs: the property above is false for them."""
     monkeypatch.setattr(of, name, lambda *_: name != "is_due")
     with pytest.raises(AssertionError):
         lived_all(200)
@@ -518,9 +518,9 @@ def test_timers_at_the_ends_of_time_wait_or_run() -> None:
 
 
 def gone_on(make: Any, first: Sequence[dict[str, Any]], then: Sequence[dict[str, Any]]) -> tuple[list[Any], bool]:
-    """What is put out for rows, of which the later ones go on from the state, and whether there was one.
+    """The output for rows, of which the later ones go on from the state, and whether there was one.
 
-    What goes on is in another process, where the class is a copy.
+    The later ones go on in another process, where the class is a copy.
     """
     data, _ = told(make, *first)
     there = pickle.loads(cloudpickle.dumps(make))
@@ -621,7 +621,7 @@ def test_a_value_that_is_there_twice_is_one_object(value: str) -> None:
     assert gone_on(declared(text), [{"n": 500}] * 3, [{"n": 500}]) == (["True True False"], True)
 
 
-def test_what_python_shares_needs_no_name() -> None:
+def test_values_that_python_shares_need_no_name() -> None:
     text = """
         class Told:
             def row(self, row, out):

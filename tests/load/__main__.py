@@ -22,8 +22,8 @@ from pathlib import Path
 
 from tests.load.project import FILES, MEGABYTE, Loaded
 
-# What the documentation promises (operations.md, Memory) of the engine's JVM with driver-memory = "2g", and of its
-# Python process.
+# The memory that the documentation promises (operations.md, Memory) of the engine's JVM with driver-memory = "2g", and
+# of its Python process.
 JVM_BYTES = 3_500 * MEGABYTE
 ENGINE_BYTES = 1_500 * MEGABYTE
 SLOW = "FRESHNESS = INTERVAL '1' MINUTE"

@@ -74,7 +74,7 @@ class Loaded:
 
     @contextmanager
     def watched(self) -> Iterator[Beat]:
-        """The engine with its loops, its memory looked at and the table beside the load fed, until the end."""
+        """The engine with its loops, its memory sampled and the table beside the load fed, until the end."""
         self.run("engine", "start")
         done = threading.Event()
         beat = Beat(self)

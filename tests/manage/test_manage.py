@@ -29,7 +29,7 @@ FILES = {
 
 
 class Project:
-    """A project on disk, and what its control store holds."""
+    """A project on disk, and the content of its control store."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -58,7 +58,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     made.control.close()
 
 
-def test_an_override_is_kept_with_who_and_until_and_told_in_the_records(project):
+def test_an_override_is_kept_with_who_and_until_and_listed_in_the_records(project):
     decision = freshline.set_freshness(
         "SALES", "3 minutes", for_="48 hours", by="operator", project=project.root, clock=project.clock
     )
@@ -90,7 +90,7 @@ def test_each_table_that_came_along_has_a_record(project):
     )
 
 
-def test_what_is_refused_changes_nothing(project):
+def test_a_freshness_that_is_refused_changes_nothing(project):
     with pytest.raises(FreshnessError):
         freshline.set_freshness("sales", "5 seconds", project=project.root)
 
@@ -164,7 +164,7 @@ def test_two_at_once_are_both_decided_on_the_newest_state(project):
     ]  # fmt: skip
 
 
-def test_a_folder_without_a_project_is_told(tmp_path):
+def test_a_folder_without_a_project_is_reported(tmp_path):
     with pytest.raises(SettingsError):
         freshline.resume("sales", project=tmp_path)
 

@@ -1,4 +1,4 @@
-"""The merges of freshline, and the one of the page, held to the claims of `freshline.testing`."""
+"""The merges of freshline, and the one of the page, checked against the claims of `freshline.testing`."""
 
 # ruff: noqa: RUF012 - the class that they derive from says that these are of the class
 
@@ -74,13 +74,13 @@ SHIPPED = [LastRow, FirstRow, Arrived, Partial, Aggregate]
 
 
 @pytest.mark.parametrize("table", long_but([LastRow], SHIPPED))
-def test_a_merge_of_freshline_is_held_to_the_claims(spark, table):
+def test_a_merge_of_freshline_is_checked_against_the_claims(spark, table):
     check_merge(table, spark=spark, leave_out=all_but(*FEW))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("table", SHIPPED)
-def test_a_merge_of_freshline_is_held_to_the_other_claims_too(spark, table):
+def test_a_merge_of_freshline_is_checked_against_the_other_claims_too(spark, table):
     check_merge(table, spark=spark, leave_out=FEW)
 
 
@@ -103,7 +103,7 @@ def install(tmp_path):
 
 
 @pytest.mark.long
-def test_the_merge_of_the_page_is_held_to_all_claims(spark, install):
+def test_the_merge_of_the_page_is_checked_against_all_claims(spark, install):
     install()
 
     check_merge(Majority, spark=spark)

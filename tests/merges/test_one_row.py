@@ -1,4 +1,4 @@
-"""What the table itself can tell about the order of its rows, and the conditions that follow from it."""
+"""The order of rows that the table itself stores, and the conditions that follow from it."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_days_are_added_to_a_date() -> None:
 
 @pytest.mark.parametrize("tree", [["value", 0], ["not", ["value", 0]], ["and", ["value", 1], ["value", 0]]])
 @pytest.mark.parametrize("value", [1, "true", 0.0])
-def test_what_is_no_condition_is_refused(tree: list[Any], value: Any) -> None:
+def test_a_value_that_is_no_condition_is_refused(tree: list[Any], value: Any) -> None:
     with pytest.raises(TypeError, match="where a condition has to be"):
         holds(tree, value, True)
 

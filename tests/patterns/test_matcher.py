@@ -270,5 +270,5 @@ def with_a_longer_span(right):
     return lambda self, compiled, rows, within, budget: right(self, compiled, rows, within + 1, budget)
 
 
-def test_variables_are_told_in_order():
+def test_variables_are_listed_in_order():
     assert variables_of(parse_pattern('B (a | "c d")* A')) == ("B", "A", "c d")

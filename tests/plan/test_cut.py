@@ -49,7 +49,7 @@ def test_a_source_is_read_where_the_tables_are_and_never_before_what_was_read() 
     assert chosen is not None
     assert {candidate.cut["s"] for candidate in chosen.values()} == {3}
     assert choose_agreeing({A: versions(9, 3), B: versions(8, 3)}, {S: Root(source, 4)}) is None
-    # The source was checked before the tables were, and holds them back.
+    # The source was checked before the tables were, and its position is the limit.
     early = Candidate(TablePosition("s", 8), {"s": 8})
     chosen = choose_agreeing({A: versions(9, 8)}, {S: Root(early, 0)})
     assert chosen is not None

@@ -23,7 +23,7 @@ def test_work_is_interrupted_as_often_as_it_is_cancelled():
         cancellation.check()
 
 
-def test_what_is_forgotten_is_not_interrupted():
+def test_a_callback_that_is_forgotten_is_not_called():
     told = []
 
     def interrupt():

@@ -1,4 +1,4 @@
-"""The engine's own process tells how a few rows differ from the stored ones exactly as Spark does."""
+"""The engine's own process finds how a few rows differ from the stored ones exactly as Spark does."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def count_of(new, old, key=("k",)):
     return None if found is None else found.count
 
 
-def test_what_spark_has_to_tell_is_left_to_it(spark):
+def test_a_comparison_that_needs_spark_is_left_to_it(spark):
     def told(columns, new, old="", key=("k",)):
         schema = spark.createDataFrame([], columns).schema
         sides = [spark.sql(f"SELECT * FROM VALUES {rows}") if rows else None for rows in (new, old)]

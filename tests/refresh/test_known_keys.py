@@ -1,4 +1,4 @@
-"""What is kept of the keys of logs has every key of the log, and is given only for the log that it was made of."""
+"""The kept keys of a log are all keys of the log, and are given only for the log that they were made of."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def refreshed(old: list[int], new: list[int], changed: set[int], reach: int) -> 
 
 
 def drawn(chance: random.Random) -> tuple[list[int], list[int], set[int]]:
-    """A key's times before and after some came, went or moved, close to a gap apart, and the times of the changes."""
+    """A key's times before and after some came, went or moved by about a gap, and the times of the changes."""
     old = [chance.randint(-8, 8) * GAP // 2 + chance.choice((-1, 0, 1)) for _ in range(chance.randint(0, 12))]
     new, changed = list(old), set()
     for _ in range(chance.randint(1, 4)):

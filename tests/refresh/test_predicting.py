@@ -92,7 +92,7 @@ def test_values_of_other_types_are_refused(tmp_path: Path, values: pa.Array, sai
         predict(tmp_path, model, values)
 
 
-def test_what_onnx_runtime_does_not_know_is_told(tmp_path: Path) -> None:
+def test_an_operator_that_onnx_runtime_does_not_know_is_reported(tmp_path: Path) -> None:
     model = onnx_model([Node("Guess", ["x"], ["y"])], {"x": Values("INT", [None])}, {"y": Values("INT", [None])})
 
     with pytest.raises(PredictError, match="ONNX Runtime fails: .*Guess"):

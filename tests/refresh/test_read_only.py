@@ -1,4 +1,4 @@
-"""What Spark reads in a declared query is judged before it is run: functions, nodes, and the tables that it reads."""
+"""A declared query is judged before Spark runs it: functions, nodes, and the tables that it reads."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_the_function_behind_patterns_is_called_by_nobody_else(spark):
         ("SELECT sum(id) OVER w FROM s WINDOW w AS (ORDER BY java_method('a', 'b'))", "calls a method of Java"),
     ],
 )
-def test_what_is_made_of_a_query_is_judged_too(spark, text, why):
+def test_a_plan_that_is_made_of_a_query_is_judged_too(spark, text, why):
     with pytest.raises(ForbiddenQueryError, match=why):
         read_only(spark, text)
 
@@ -221,7 +221,7 @@ TABLE_PLACES = (
     [(CALL_PLACES, FORBIDDEN_CALLS, "1"), (TABLE_PLACES, FORBIDDEN_TABLES, "s")],
     ids=["calls", "tables"],
 )
-def test_what_is_forbidden_is_found_wherever_it_stands(spark, places, forbidden, harmless):
+def test_a_forbidden_part_is_found_wherever_it_stands(spark, places, forbidden, harmless):
     parser = spark._jsparkSession.sessionState().sqlParser()
     for place in places:
         judge(parser.parsePlan(place.replace("{}", harmless)))

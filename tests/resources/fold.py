@@ -1,4 +1,4 @@
-"""What the tables of the reference deployment must hold, folded in plain Python from the landing directory.
+"""The expected rows of the reference deployment's tables, folded in plain Python from the landing directory.
 
 It shares no code with the generator, freshline or Spark: it reads the files as a person would, line by line, and
 is the second opinion of tests that refresh the real tables. It only reads.

@@ -56,7 +56,7 @@ def test_another_seed_writes_another_history(written: Path, tmp_path: Path) -> N
     assert not files_of(tmp_path).items() & files_of(written).items()
 
 
-def test_all_parts_together_hold_exactly_the_records_asked_for(written: Path) -> None:
+def test_all_parts_together_have_exactly_the_records_asked_for(written: Path) -> None:
     counts = [len(read_landing(written / "landing", kind).rows) for kind in KINDS]
 
     assert counts == [3000, 900, 1500]
@@ -181,14 +181,14 @@ def test_a_part_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         Generator(tmp_path / "landing", tmp_path / "campaigns", 1).portion(4, 4, *TOTALS)
 
 
-def test_the_live_run_writes_at_its_rate_until_told_to_stop(tmp_path: Path) -> None:
+def test_the_live_run_writes_at_its_rate_until_asked_to_stop(tmp_path: Path) -> None:
     # At noon, since a run over midnight has one day more.
     start = datetime.combine(utc_now(), time(12), UTC)
     until = Event()
     ticks = iter(range(200))
 
     def clock() -> object:
-        # A clock that the test moves: each look at it is a second later.
+        # A clock that the test moves: each reading of it is a second later.
         tick = next(ticks)
         if tick == 120:
             until.set()
@@ -206,7 +206,7 @@ def test_the_live_run_writes_at_its_rate_until_told_to_stop(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_two_live_runs_into_one_directory_do_not_meet(tmp_path: Path) -> None:
+def test_two_live_runs_into_one_directory_do_not_collide(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "resources.generator", "--landing", str(tmp_path), "--seconds", "0.1"]
     told = subprocess.run([*command, "--rate", "200"], cwd=ROOT, check=True, capture_output=True)
     start, until, ticks = utc_now(), Event(), count()

@@ -31,7 +31,7 @@ def test_the_sources_of_events_are_topics_and_nothing_else_differs(tmp_path):
         assert over_topics.spec(name).fingerprint == over_files.spec(name).fingerprint
 
 
-def test_declarations_that_are_not_as_expected_are_told(tmp_path):
+def test_declarations_that_are_not_as_expected_are_reported(tmp_path):
     (tmp_path / "touch_event.sql").write_text("CREATE SOURCE touch_event (id INT) WITH ('connector' = 'delta')")
     with pytest.raises(ValueError, match=r"touch_event\.sql has no 'connector' = 'files'"):
         declare_topics(tmp_path, tmp_path / "out", "h:1")

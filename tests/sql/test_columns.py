@@ -166,7 +166,7 @@ def test_the_columns_of_a_query_are_known_without_spark(text, names):
         ("SELECT id AS `a b` FROM orders", "COLUMN_NAME", 1, "a character that Delta refuses"),
     ],
 )
-def test_a_column_that_cannot_be_is_told_with_its_line(text, rule, line, said):
+def test_a_column_that_cannot_be_is_reported_with_its_line(text, rule, line, said):
     found = refused(text)
     assert [(r, w) for r, w, _ in found] == [(rule, f"assets/t.sql:{line}")], found
     assert said in found[0][2]
@@ -187,7 +187,7 @@ def test_a_column_that_cannot_be_is_told_with_its_line(text, rule, line, said):
         ),
     ],
 )
-def test_a_window_that_names_no_column_of_its_input_is_told_once_without_names_of_ours(call, said):
+def test_a_window_that_names_no_column_of_its_input_is_reported_once_without_names_of_ours(call, said):
     ((rule, _, message),) = refused(f"SELECT * FROM {call}")
 
     assert rule == "UNKNOWN_COLUMN"

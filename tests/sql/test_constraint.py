@@ -1,4 +1,4 @@
-"""What a condition may say, for tables, for sources, and in Python."""
+"""The conditions of constraints for tables, for sources, and in Python."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_condition_is_over_what_the_query_yields():
     assert spec.constraints == (Constraint("c", "total > 0", OnViolation.WARN),)
 
 
-def test_names_are_told_apart_in_any_letter_case():
+def test_names_are_not_distinguished_by_letter_case():
     ((rule, _, message),) = refused(
         "CREATE MATERIALIZED TABLE t (CONSTRAINT c EXPECT (id > 0), CONSTRAINT C EXPECT (id > 1)) AS SELECT id FROM s"
     )

@@ -143,7 +143,7 @@ def test_a_field_of_a_struct_is_no_time(query):
         ("PARTITION BY s.id ORDER BY ts, k ROWS BETWEEN 1 PRECEDING AND CURRENT ROW", ("ts", "k")),
     ],
 )
-def test_rows_are_told_apart_by_columns_of_the_source_only(over, order):
+def test_rows_are_distinguished_by_columns_of_the_source_only(over, order):
     function = "sum(v)" if "ROWS" in over else "row_number()"
     (time,) = parse(f"SELECT id, {function} OVER ({over}) AS n FROM a AS e").window_times
 

@@ -1,4 +1,4 @@
-"""Statements that manage tables are told from Spark's, become values, and are refused with a sentence."""
+"""Statements that manage tables are distinguished from Spark's, become values, and are refused with a sentence."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_another_statement_is_sparks(statement):
         ("DROP MATERIALIZED TABLE a.b.c", "NAME", "is not a name"),
     ],
 )
-def test_what_cannot_be_read_is_told(statement, rule, sentence):
+def test_a_statement_that_cannot_be_read_is_reported(statement, rule, sentence):
     with pytest.raises(DeclarationError, match=sentence) as raised:
         read_managing(statement)
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_read_is_told(statement, rule, sentence):
     assert raised.value.where == "statement:1"
 
 
-def test_the_line_of_a_mistake_is_told():
+def test_the_line_of_a_mistake_is_reported():
     with pytest.raises(DeclarationError) as raised:
         read_managing("\n\nALTER MATERIALIZED TABLE t\n  SUSPEND FOR INTERVAL '0' HOUR")
 
@@ -158,7 +158,7 @@ def test_the_line_of_a_mistake_is_told():
         ("SELECT (SELECT max(a) FROM s) AS a FROM now", "SELECT (SELECT max(a) FROM s) AS a FROM now", None),
     ],
 )
-def test_a_start_is_told_from_the_query_before_it(text, query, start):
+def test_a_start_is_separated_from_the_query_before_it(text, query, start):
     found = read_managing(f"{ALTER} AS {text}")
 
     assert isinstance(found, AlterQuery)

@@ -25,7 +25,7 @@ from freshline.sql.query_parser import parse_query
         ("SELECT id FROM o WHERE ts > now() - INTERVAL 5", "QUERY_SYNTAX", "INTERVAL 5 has no unit"),
     ],
 )
-def test_a_mistake_is_told_with_what_to_write(query, rule, said):
+def test_a_mistake_is_reported_with_what_to_write(query, rule, said):
     with pytest.raises(DeclarationError) as raised:
         parse_query(query, "assets/t.sql", 1)
 
@@ -44,5 +44,5 @@ def test_a_mistake_is_told_with_what_to_write(query, rule, said):
         "SELECT window_start FROM TABLE(SESSION(TABLE o PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' MINUTE))",
     ],
 )
-def test_what_only_looks_like_one_is_read(query):
+def test_a_query_that_only_resembles_one_is_read(query):
     assert parse_query(query, "assets/t.sql", 1).references

@@ -126,7 +126,7 @@ def test_lookup_joins_are_read_with_their_keys_as_written():
     assert [str(name) for name in query.reads] == ["orders", "dim", "sales.place"]
 
 
-def test_what_spark_does_not_know_is_taken_out_for_it():
+def test_syntax_that_spark_does_not_know_is_taken_out_for_it():
     assert parse(LOOKUP).render(versions={"d": 7, "p": 9}) == (
         "SELECT o.id, CAST(7 AS BIGINT) AS v, CAST(9 AS BIGINT) AS w\nFROM `orders` o\n"
         "LEFT JOIN `dim`   AS d ON o.k = d.k AND d.ds = CAST(o.ts AS DATE)\n"
@@ -261,7 +261,7 @@ def test_version_of_takes_the_alias_of_a_lookup(call, said):
         ("SELECT 1 FROM orders o JOIN returns O ON true", "DUPLICATE_ALIAS", 5, "are both called o"),
     ],
 )
-def test_what_is_not_one_select_over_declared_tables_is_refused(text, rule, line, said):
+def test_a_text_that_is_not_one_select_over_declared_tables_is_refused(text, rule, line, said):
     found = refused(text, line=5)
     assert [(r, w) for r, w, _ in found] == [(rule, f"assets/t.sql:{line}")]
     assert said in found[0][2]
@@ -273,7 +273,7 @@ def test_a_query_that_is_nested_too_deeply_is_refused():
     assert "Split it into several tables" in message
 
 
-def test_everything_that_is_wrong_is_told_at_once():
+def test_everything_that_is_wrong_is_reported_at_once():
     found = refused("SELECT version_of(z) AS v\nFROM delta.`/x`\nJOIN a.b.c ON true")
     assert [(rule, where[-1]) for rule, where, _ in found] == [
         ("VERSION_OF", "1"),

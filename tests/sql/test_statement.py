@@ -246,7 +246,7 @@ def test_a_clause_that_is_not_built_is_refused_with_a_sentence(text, said):
         ("CREATE SOURCE s (a INT,) WITH ('x' = 'y')", "SYNTAX", 1, "the name of a column"),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_what_is_expected(text, rule, line, said):
+def test_a_mistake_is_reported_with_its_line_and_what_is_expected(text, rule, line, said):
     found = error(text)
 
     assert found[:2] == (rule, f"assets/t.sql:{line}")
@@ -328,7 +328,7 @@ def test_a_constraint_that_is_not_one_is_a_mistake_of_grammar(clause):
     assert error(f"CREATE MATERIALIZED TABLE t ({clause}) AS SELECT 1")[0] == "SYNTAX"
 
 
-def test_what_becomes_of_a_row_is_one_of_four():
+def test_the_fate_of_a_row_is_one_of_four():
     rule, _, message = error("CREATE MATERIALIZED TABLE t (CONSTRAINT c EXPECT (a) ON VIOLATION IGNORE) AS SELECT 1")
     assert rule == "SYNTAX"
     assert "WARN, DROP ROW, QUARANTINE, FAIL is expected where IGNORE stands" in message
@@ -340,7 +340,7 @@ def test_an_option_is_written_once():
     assert "also on line 1" in message
 
 
-def test_what_is_wrong_with_several_values_is_told_at_once():
+def test_mistakes_in_several_values_are_reported_at_once():
     found = errors(
         "CREATE SOURCE s (\n a TEXT,\n b INT,\n B INT,\n CONSTRAINT c CHECK (b > 0)\n) FRESHNESS = 0 WITH ('x' = 'y')"
     )

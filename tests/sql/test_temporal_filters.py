@@ -1,4 +1,4 @@
-"""Only a comparison of rows with a moment, in a condition of WHERE that must hold, is a temporal filter."""
+"""Only a comparison of rows with a moment, in a condition of WHERE that must be true, is a temporal filter."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_rows_are_counted_in_the_order_of_every_spelling(call):
     assert "div 100 AS window_number" in found
 
 
-def test_what_follows_a_window_stays_on_its_line():
+def test_text_that_follows_a_window_stays_on_its_line():
     query = (
         "SELECT window_start,\n  count(*) AS n\nFROM TABLE(TUMBLE(\n  TABLE ev, -- all of them\n  DESCRIPTOR(ts),\n"
         "  INTERVAL '10' MINUTES)) AS w\nWHERE nothing.there = 1\nGROUP BY window_start"
@@ -210,7 +210,7 @@ def test_a_column_called_like_a_window_function_is_a_column():
         ("COUNT_WINDOW(TABLE ev ORDER BY ts, id, SIZE => 10, GAP => 3)", "COUNT_WINDOW has no argument GAP"),
     ],
 )
-def test_what_is_no_window_is_refused_with_its_line(call, said):
+def test_a_call_that_is_no_window_is_refused_with_its_line(call, said):
     found = refusal(f"SELECT *\nFROM {call}")
 
     assert said in found

@@ -1,4 +1,4 @@
-"""Claims that extensions are held to: they find what is wrong with one, and are written for those who made it."""
+"""Claims of extensions: they find what is wrong with one, and are written for those who made it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_claim_that_derives_from_another_is_tried_once():
     assert set(claims_of(LogConformance)) < set(ALL)
 
 
-def test_all_claims_that_do_not_hold_are_reported_and_the_rest_is_tried(spark):
+def test_all_claims_that_are_false_are_reported_and_the_rest_is_tried(spark):
     class Forgetful(LandingFolder):
         """It loses the second of two records, and breaks when it is taken away."""
 

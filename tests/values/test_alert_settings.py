@@ -106,7 +106,7 @@ type = "log"
         ("dagster-url = 'https://user:password@example.com'", "Accepted is an address"),
     ],
 )
-def test_what_cannot_be_is_refused(project, text, said):
+def test_a_setting_that_cannot_be_is_refused(project, text, said):
     assert said in refused(project, text)
 
 

@@ -55,7 +55,7 @@ def test_a_type_is_normalised(written, normal):
         "décimal",
     ],
 )
-def test_what_is_not_a_type_is_refused_with_those_there_are(written):
+def test_a_text_that_is_not_a_type_is_refused_with_those_there_are(written):
     with pytest.raises(ValueError, match="is not a type: .* Types are STRING, BOOLEAN"):
         normalise_type(written)
 

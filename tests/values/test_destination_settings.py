@@ -68,7 +68,7 @@ def test_a_file_needs_no_address(project):
         ("[tool.freshline.openlineage]\nfile = 7", "file is no line of text"),
     ],
 )
-def test_what_cannot_work_is_refused_without_its_secret(project, text, said):
+def test_a_setting_that_cannot_work_is_refused_without_its_secret(project, text, said):
     with pytest.raises(SettingsError) as raised:
         read(project, text)
 

@@ -1,4 +1,4 @@
-"""What is read of a model's file, and which files are none."""
+"""The parts that are read of a model's file, and the files that are no models."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_of_several_inputs_is_an_argument_and_several_outputs_are_a_struct(
         ),
     ],
 )
-def test_what_is_no_model_of_rows_is_told(content: bytes, said: str) -> None:
+def test_a_file_that_is_no_model_of_rows_is_reported(content: bytes, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         signature(content)
 

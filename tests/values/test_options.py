@@ -52,7 +52,7 @@ def test_each_kind_is_read_into_the_field_of_its_option():
     }
 
 
-def test_what_is_not_written_is_left_to_the_field():
+def test_an_option_that_is_not_written_is_left_to_the_field():
     assert read() == ({"text": "", "client": {}}, [])
 
 

@@ -1,4 +1,4 @@
-"""What the spans of a receipt say about partitions: done, stale, missing."""
+"""The state of partitions by the spans of a receipt: done, stale, missing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SPANS = st.lists(
 
 
 @given(SPANS)
-def test_of_spans_put_one_after_another_the_last_one_holds_everywhere(items):
+def test_of_spans_put_one_after_another_the_last_one_applies_everywhere(items):
     spans: tuple[Span, ...] = ()
     expected: dict[int, tuple[str, object]] = {}
     for first, length, fingerprint, positions in items:
@@ -64,7 +64,7 @@ def test_of_spans_put_one_after_another_the_last_one_holds_everywhere(items):
     assert missing == {number for number in range(30) if expected.get(number, ("",))[0] != "f"}
 
 
-def test_neighbours_that_tell_the_same_are_one_span():
+def test_neighbours_that_say_the_same_are_one_span():
     spans = put_span(put_span((span(0, 2),), span(2, 4)), span(5, 6))
 
     assert spans == (span(0, 4), span(5, 6))

@@ -1,4 +1,4 @@
-"""`freshline.process`: what is read from its declaration, and the mistakes that are told before any work."""
+"""`freshline.process`: the values read from its declaration, and the mistakes reported before any work."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_the_fingerprint_is_that_of_code_keys_order_and_columns(act: Project) ->
         ("primary_key=", "options={'merge': 'first_row'}, primary_key=", "NOT_BUILT", 4),
     ],
 )
-def test_a_mistake_is_told_at_its_line(act: Project, old: str, new: str, rule: str, line: int) -> None:
+def test_a_mistake_is_reported_at_its_line(act: Project, old: str, new: str, rule: str, line: int) -> None:
     text = TAKEOVER.replace(old, new)
     assert text != TAKEOVER
     act.declare("takeover.py", text)

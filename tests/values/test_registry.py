@@ -72,7 +72,7 @@ def test_its_options_are_judged_as_all_are(project, site, more, rule, said):
     assert said in found[2]
 
 
-def test_what_it_needs_is_asked_for(project, site):
+def test_options_that_it_needs_are_asked_for(project, site):
     project.declare("s.sql", "CREATE SOURCE s (id INT) WITH ('connector' = 'spool')")
     with stranger(site):
         messages = [message for _, _, message in project.errors()]
@@ -103,7 +103,7 @@ def test_a_name_that_no_package_has_is_refused_with_those_that_there_are(project
         ("format", "'connector' = 'files', 'path' = 'in', 'format' = 'lines', 'separator' = '|'"),
     ],
 )
-def test_what_an_uninstalled_package_had_is_one_mistake_that_names_it(project, kind, options):
+def test_a_name_that_an_uninstalled_package_had_is_one_mistake_that_names_it(project, kind, options):
     project.declare("s.sql", f"CREATE SOURCE s (id INT) WITH ({options})")
     rule, where, message = project.error()
 
@@ -147,7 +147,7 @@ def test_a_package_that_does_not_load_is_named_with_the_reason(project, site, co
     assert said in message
 
 
-def test_shipped_names_are_found_without_a_look_at_other_packages(monkeypatch):
+def test_shipped_names_are_found_without_a_search_of_other_packages(monkeypatch):
     def look(group):
         raise AssertionError(group)
 

@@ -41,7 +41,7 @@ def test_a_token_is_read_where_its_reference_says(settings):
         ("${env:UI}", f"{TOKEN}\n", "is no token"),
     ],
 )
-def test_what_is_no_token_is_told_without_showing_it(settings, reference, value, said):
+def test_a_text_that_is_no_token_is_reported_without_showing_it(settings, reference, value, said):
     with pytest.raises(SettingsError) as raised:
         read_dagster_token(replace(settings, dagster_token=reference), {"UI": value})
 

@@ -140,7 +140,7 @@ def test_a_date_that_a_country_left_out_is_no_partition():
         (HOUR, "2026-02-02-05:00+0000"),
     ],
 )
-def test_what_is_no_key_is_refused_with_the_key_and_an_example(unit, key):
+def test_a_text_that_is_no_key_is_refused_with_the_key_and_an_example(unit, key):
     start = {DAY: "2015-01-01", **STARTS}[unit]
 
     with pytest.raises(ValueError, match="is not a partition") as refused:

@@ -1,4 +1,4 @@
-"""The watermark of a log table as a value: it never goes back, and no partition holds it up for ever."""
+"""The watermark of a log table as a value: it never goes back, and no partition delays it for ever."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_slowest_partition_decides():
     assert watermarks(batches, WatermarkRules(delay_seconds=10)) == [30, 30, 140]
 
 
-def test_a_partition_without_any_row_holds_the_watermark_up_until_it_is_idle():
+def test_a_partition_without_any_row_delays_the_watermark_until_it_is_idle():
     batches = [(0, {"0": 100}, READ), (59, {"0": 200}, READ), (60, {"0": 300}, READ)]
 
     assert watermarks(batches) == [None, None, 300]
