@@ -63,7 +63,7 @@ class Broker:
 
     @property
     def servers(self) -> str:
-        """What clients take as bootstrap.servers."""
+        """The addresses that clients take as bootstrap.servers."""
         return f"127.0.0.1:{self.port}"
 
     @property

@@ -55,7 +55,7 @@ class CampaignWriter:
         )
 
     def days(self) -> frozenset[date]:
-        """The days that the table holds campaigns of; it only reads."""
+        """The days for which the table has campaigns; it only reads."""
         found = QueryBuilder().register("campaigns", DeltaTable(self.path))
         rows = pa.table(found.execute("SELECT DISTINCT ds FROM campaigns").read_all())
         return frozenset(rows.column("ds").to_pylist())

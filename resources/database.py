@@ -45,7 +45,7 @@ class Database:
 
     @property
     def url(self) -> str:
-        """What libpq takes as the address of its database."""
+        """The address of its database for libpq."""
         return f"postgresql://{USER}@/postgres?host={self.folder}"
 
     def connect(self) -> psycopg.Connection[Any]:

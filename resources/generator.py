@@ -6,7 +6,7 @@ the same content in the same or a later file, customers deleted and inserted aga
 after the delete, equal times, 1 % broken records, and two days of campaigns that arrive after their touches.
 
 There are two ways to run it. `portion` writes a fixed history in parts: equal for equal seed and arguments, on any
-machine and at any time. `run` writes until it is told to stop, with the times of now.
+machine and at any time. `run` writes until it is asked to stop, with the times of now.
 
 It writes complete files only: each is written under a hidden name and renamed. Stopped half way it leaves hidden
 files, which readers skip, and a portion that is asked for again finishes what is missing.
@@ -95,9 +95,9 @@ class Records:
 
 
 class Shop:
-    """What happens in the shop, by the moment at which the news of it arrives.
+    """The events of the shop, by the moment at which the news of them arrives.
 
-    `name` begins every identifier, so that two histories in one landing directory do not meet.
+    `name` begins every identifier, so that two histories in one landing directory do not collide.
     """
 
     def __init__(self, seed: int, name: str) -> None:
@@ -121,7 +121,7 @@ class Shop:
 
     def _touch(self, random: Random, moment: datetime) -> Mapping[str, Value]:
         if self._last_touch is not None and random.random() < 0.01:
-            customer, happened = self._last_touch  # a twin: only the tie-breaker tells which is first
+            customer, happened = self._last_touch  # a twin: only the tie-breaker decides which is first
         else:
             customer, happened = self._customer(random), moment - _lateness(random, days=0.03)
         self._last_touch = (customer, happened)
@@ -155,7 +155,7 @@ class Shop:
             else:
                 op = "d" if random.random() < 0.08 else "u"
                 if random.random() < 0.02:
-                    updated = before  # the same time twice: only the tie-breaker tells which is last
+                    updated = before  # the same time twice: only the tie-breaker decides which is last
         if op == "d":
             self._deleted.add(customer)
             if random.random() < 0.6:
@@ -217,7 +217,7 @@ class Generator:
     ) -> None:
         """Write part `i` (from 0) of a fixed history in `of` parts, each a day from `base` on.
 
-        After all parts the landing directory holds exactly `touches`, `orders` and `customer_changes` different
+        After all parts the landing directory has exactly `touches`, `orders` and `customer_changes` different
         valid records; redeliveries and broken records come on top. A part that is there already is left as it is.
         Raises FileExistsError if files of another history stand under its names, ValueError if there is no part i.
         """

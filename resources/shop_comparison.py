@@ -115,7 +115,7 @@ def read_rows(warehouse: Path, table: str, version: int | None = None) -> list[t
 
 
 def revenue(rows: Rows) -> dict[str, Values]:
-    """What city_revenue is by its query: the number and the amount of paid orders by the city of their customer."""
+    """The rows of city_revenue by its query: number and amount of paid orders by the city of their customer."""
     found: dict[str, tuple[int, Decimal]] = {}
     for customer, amount, state in rows[ORDER].values():
         if state == "paid" and customer in rows[CUSTOMER]:

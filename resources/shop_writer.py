@@ -3,7 +3,7 @@
 Each transaction changes some rows of both tables: new ones, updates that leave a large value as it is, keys that
 change, deletes, and some that are rolled back. The writer keeps the rows in plain Python, without asking the database,
 and so knows them after each transaction. A transaction whose commit was not answered, because the server was killed, is
-looked for when the server is there again.
+searched for when the server is there again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Transaction:
-    """What one transaction changed. `before` is a place in the log of the database in front of its commit."""
+    """The changes of one transaction. `before` is a place in the log of the database in front of its commit."""
 
     before: int
     changes: tuple[Change, ...]

@@ -28,7 +28,7 @@ _SETTLE = "'settle' = '0 seconds'"
 
 
 class Events(Protocol):
-    """What is needed of the generator."""
+    """The part of the generator that is needed here."""
 
     landing: Path
 

@@ -21,7 +21,7 @@ from freshline.values.names import TableName
 
 COMMITS = 5_000
 FEW_COMMITS = 10
-# The engine looks at a table after so many commits.
+# The engine checks a table after so many commits.
 BETWEEN_LOOKS = 20
 TABLES = 20
 T = TableName.parse("t")

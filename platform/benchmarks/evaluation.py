@@ -45,7 +45,7 @@ RECORDS = 200
 GOAL_SECONDS = 1.0
 LOAD_GOAL_SECONDS = 10.0
 COLUMNS = ("id", *(f"c{number}" for number in range(1, 10)))
-# What a code server does from its start until it can answer: the imports, the definitions, and their description.
+# The work of a code server from its start until it can answer: the imports, the definitions, and their description.
 LOADING = """
 import sys
 from dagster._core.remote_representation.external_data import RepositorySnap
@@ -60,7 +60,7 @@ _EVENT = TableName.parse("event")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Seconds of the first tick of one sensor (which tells most), and the median of those after it."""
+    """Seconds of the first tick of one sensor (which reports most), and the median of those after it."""
 
     sensor: str
     first: float
@@ -105,7 +105,7 @@ def load(folder: Path) -> Load:
 
 
 def evaluate(folder: Path, tables: int = TABLES) -> list[Evaluation]:
-    """Generate the project below `folder`, and let each sensor tick six times, ten seconds apart."""
+    """Generate the project below `folder`, and let each sensor tick six times, every ten seconds."""
     settings, graph = generate(folder, tables)
     keys = AssetKeys.of(graph)
     lineages = shown_lineages(read_lineages(graph, settings), keys)

@@ -117,7 +117,7 @@ class Why:
 
 @dataclass(frozen=True)
 class Run:
-    """What one way's run found: a batch's cost on average, the peak of memory, and the folder of the table.
+    """The figures of one way's run: a batch's cost on average, the peak of memory, and the folder of the table.
 
     `seconds` and `memory_bytes` are those of `Profile`, of a batch on average and at the end.
     """
@@ -137,7 +137,7 @@ class Shape:
 
     `query` is the table's, behind `emit`, or the file of a class in Python. `stream` gives the same rows over streams
     of the sources. With `keys`, a batch of it is merged into its table by these columns (update mode), else it is
-    appended. `columns` are compared, of rows that meet `compared`.
+    appended. `columns` are compared, of rows that satisfy `compared`.
     """
 
     name: str
@@ -445,7 +445,7 @@ def _theirs(
         try:
             query.processAllAvailable()
         except StreamingQueryException:
-            # PySpark tells the first of several causes only, such as that a task failed.
+            # PySpark names the first of several causes only, such as that a task failed.
             cause = query._jsq.exception().get()  # type: ignore[attr-defined]
             while cause is not None:
                 print(cause.toString())

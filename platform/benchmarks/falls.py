@@ -35,7 +35,7 @@ from freshline.errors import DeclarationErrors  # noqa: E402
 _GOAL = 0.95
 _FULL = "full"
 _ENDINGS = (".sql", ".slt", ".part")
-# What a test file has between its statements.
+# The lines of a test file between its statements.
 _DIRECTIVE = re.compile(r"^(statement|query|include|sleep|skipif|onlyif|control|halt|#|----).*", re.IGNORECASE)
 
 
@@ -49,7 +49,7 @@ class View:
 
 
 def statements(text: str, dialect: str) -> Iterator[exp.Create | str]:
-    """What a file creates, in its order; the text of a statement that is not understood."""
+    """The statements of a file that create, in its order; the text of a statement that is not understood."""
     lines = [line for line in text.splitlines() if not _DIRECTIVE.match(line.strip())]
     for written in re.findall(r"(?is)\bcreate\s+(?:materialized\s+view|table|view)\b[^;]*;", "\n".join(lines)):
         try:

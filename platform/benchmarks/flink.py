@@ -30,7 +30,7 @@ class NotRunError(Exception):
 
 @dataclass(frozen=True)
 class FlinkRun:
-    """What a run over all batches cost, its start included, the peak of memory, and where the rows of JSON are."""
+    """The cost of a run over all batches, its start included, the peak of memory, and where the rows of JSON are."""
 
     cost: Cost
     peak_bytes: int

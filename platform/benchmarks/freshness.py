@@ -83,7 +83,7 @@ class Arrivals:
 
 @dataclass
 class Reader:
-    """Follows one table, and tells when each event could be read. `by_key`: a later event of its key will do."""
+    """Follows one table, and notes when each event could be read. `by_key`: a later event of its key will do."""
 
     path: Path
     by_key: bool
@@ -101,7 +101,7 @@ class Reader:
         self._given = len(arrivals.landed)
 
     def look(self) -> list[tuple[float, float]]:
-        """What can be read since the last look: (landed, readable) for each event, in seconds since 1970."""
+        """The events readable since the last check: (landed, readable) of each, in seconds since 1970."""
         found: list[tuple[float, float]] = []
         while (commit := self.path / "_delta_log" / f"{self._version + 1:020d}.json").exists():
             self._version += 1
@@ -135,7 +135,7 @@ class Side:
         return [self.log, *self.tables]
 
     def drain(self) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-        """Wait until all that has landed can be read; what the log table and the others were seen to hold since."""
+        """Wait until all that has landed can be read; the events that the log table and the others have got since."""
         log: list[tuple[float, float]] = []
         keyed: list[tuple[float, float]] = []
         for reader in self.readers:

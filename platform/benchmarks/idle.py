@@ -101,7 +101,7 @@ def _copy(warehouse: Warehouse, graph: Graph, names: Sequence[str], made: int) -
 
 
 def _settle(client: EngineClient, process: psutil.Process) -> None:
-    """Wait until every table was looked at once since the start, and what followed from it has ended."""
+    """Wait until every table was checked once since the start, and what followed from it has ended."""
     deadline = time.monotonic() + _START_SECONDS
     quiet = 0
     while quiet < 3:

@@ -2,7 +2,7 @@
 
 Both sides of the delta join start with the same rows, and each round adds some to both: Spark's stream-stream join
 knows nothing but additions. Its query runs all the time, as it would; what it keeps, and what it takes to start it
-again, is measured apart. The lookup join meets each new row with a dimension, as a stream joined with a static table.
+again, is measured separately. The lookup join joins each new row with a dimension, as a stream with a static table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STREAM_CONFS = {"spark.sql.shuffle.partitions": "2"}
 
 @dataclass(frozen=True)
 class Kept:
-    """What a way keeps between refreshes, and what it takes to go on after a restart."""
+    """The state that a way keeps between refreshes, and the cost to go on after a restart."""
 
     name: str
     ours_bytes: int
@@ -128,7 +128,7 @@ def delta_join(spark: SparkSession, folder: Path) -> Iterator[Comparison | Kept]
 
 
 def lookup_join(spark: SparkSession, folder: Path) -> Comparison:
-    """A thousand new rows each round, looked up in a dimension of 100,000."""
+    """A thousand new rows each round, joined with a dimension of 100,000."""
     probe, dimension = folder / "probe", folder / "dimension"
     folder.mkdir(parents=True)
     _append(_rows(spark, 0, START, "a"), probe)

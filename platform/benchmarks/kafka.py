@@ -23,7 +23,7 @@ NAMES = ("event_id", "customer_id", "kind", "amount", "at", "note")
 
 @contextmanager
 def running_broker(spark: SparkSession, folder: Path) -> Iterator[Broker]:
-    """A broker, and Kafka's classes in the session. What the broker costs is counted on both sides."""
+    """A broker, and Kafka's classes in the session. The cost of the broker is counted on both sides."""
     settings = Project(folder / "broker_project", {}).settings
     provide_connector_jars("kafka", settings, spark)
     broker = new_broker(settings, folder / "broker", more={"auto.create.topics.enable": "true", "num.partitions": "2"})

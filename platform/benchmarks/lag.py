@@ -157,7 +157,7 @@ def _settle(settings: Settings, refreshes: int) -> None:
 def _sample(settings: Settings, seconds: float) -> list[float]:
     found: list[float] = []
     deadline = time.monotonic() + seconds
-    # Whoever looks must not be what makes it late: declarations are read once, and no rows are counted.
+    # Sampling the lag must not be what makes it late: declarations are read once, and no rows are counted.
     graph = open_project(settings)
     store = ControlStore.open(settings.control_store)
     try:

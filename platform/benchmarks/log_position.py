@@ -11,7 +11,7 @@ from freshline.values.names import TableName
 
 
 class LogPosition:
-    """What a log table would do with a reader, without one: it keeps the position of the last commit."""
+    """The use that a log table makes of a reader, without the table: it keeps the position of the last commit."""
 
     def __init__(self, runtime: Runtime, source: str) -> None:
         self.reader: Any = runtime.reader(runtime.graph.source(TableName.parse(source)))

@@ -1,4 +1,4 @@
-"""What a table costs in a cycle of many: 1, 10 and 100 keyed tables of one log, refreshed one after the other.
+"""The cost of a table in a cycle of many: 1, 10 and 100 keyed tables of one log, refreshed one after the other.
 
     .venv/bin/python platform/benchmarks/run.py many_tables
 
@@ -57,7 +57,7 @@ class _Cycles:
         self.cost(2)
 
     def cost(self, cycles: int) -> Cost:
-        """What the refreshes of the tables cost in some cycles."""
+        """The cost of the refreshes of the tables in some cycles."""
         found = []
         for _ in range(cycles):
             first = self._made * ROWS

@@ -35,7 +35,7 @@ class NotInstalledError(Exception):
 
 @dataclass(frozen=True)
 class Cost:
-    """What one piece of work cost: CPU-seconds of this process and all below it, and seconds on the wall."""
+    """The cost of one piece of work: CPU-seconds of this process and all below it, and seconds on the wall."""
 
     cpu: float
     wall: float
@@ -58,14 +58,14 @@ def tree_cpu_seconds(root: psutil.Process | None = None) -> float:
     return total
 
 
-# The gateway of a session whose threads `compare` looks at, None where it looks at none; set once for a program.
+# The gateway of a session whose threads `compare` inspects, None where it inspects none; set once for a program.
 profiled: Any = None
 
 
 class PeakMemory:
     """The greatest memory of a process (this one if none is given) and all below it while the block runs.
 
-    It is looked at twice a second. Pages that several processes share are counted once.
+    It is read twice a second. Pages that several processes share are counted once.
     """
 
     def __init__(self, root: psutil.Process | None = None) -> None:
@@ -83,7 +83,7 @@ class PeakMemory:
         self._thread.join()
 
     def _watch(self) -> None:
-        # Work of a second must be seen too, hence no pause before the first looks.
+        # Work of a second must be seen too, hence no pause before the first checks.
         pause = 0.05
         while True:
             self.bytes = max(self.bytes, tree_memory(self._root))

@@ -18,7 +18,7 @@ from freshline.values.names import TableName
 ROWS = 10_000_000
 LEAVE = 1_000
 FILES = 100
-# What an engine costs that has just begun, whose JVM still compiles, and what it costs later.
+# The refreshes of an engine that has just begun, whose JVM still compiles, and of the same one later.
 FIRST, LATER = range(1, 6), range(20, 25)
 FULL_ROUNDS = 1
 START = datetime(2026, 1, 1, tzinfo=UTC)

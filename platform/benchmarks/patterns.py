@@ -110,7 +110,7 @@ def long_key(spark: SparkSession, folder: Path) -> Iterator[Comparison]:
 
 
 def _write(spark: SparkSession, source: Path, key: str, first: int, count: int, *, new: bool = False) -> None:
-    """Rows of a key, a minute apart; `new` ones between those that are there already."""
+    """Rows of a key, one a minute; `new` ones between those that are there already."""
     micros = f"{FIRST} + id * {MINUTE} + {30_000_000 if new else 0}"
     rows = spark.range(first, first + count, numPartitions=1).selectExpr(
         f"xxhash64('{key}', id, {str(new).lower()}) AS id",

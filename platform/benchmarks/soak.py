@@ -38,7 +38,7 @@ _STATE = Path(".freshline") / "demo"
 
 @dataclass
 class Role:
-    """What was seen of the processes of one role, together: a series of (seconds since the UI answered, bytes)."""
+    """The memory of the processes of one role, together: a series of (seconds since the UI answered, bytes)."""
 
     uss: list[tuple[float, int]] = field(default_factory=list)
     rss: list[tuple[float, int]] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Role:
 
 @dataclass
 class Soak:
-    """What was seen so far; `heap` is what the engine's JVM has in use, garbage included."""
+    """All samples so far; `heap` is the heap that the engine's JVM has in use, garbage included."""
 
     roles: dict[str, Role] = field(default_factory=lambda: defaultdict(Role))
     heap: list[tuple[float, int]] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Soak:
         ]
         checks = len(self.dagster)
         for name, role in sorted(self.roles.items()):
-            # What comes and goes, as runs do, has no slope.
+            # A role that comes and goes, as runs do, has no slope.
             if len(role.uss) < checks / 2:
                 continue
             seconds = max(1e-9, role.uss[-1][0] - self.cpu_from)
@@ -98,7 +98,7 @@ class Soak:
 
 
 def _around(series: Sequence[tuple[float, int]], at: float, seconds: float = 60.0) -> float:
-    """The median MB within a minute of a moment: one look may see a process between two."""
+    """The median MB within a minute of a moment: one check may see a process between two."""
     near = [value for moment, value in series if abs(moment - at) <= seconds]
     return statistics.median(near or [series[-1][1]]) / MEGABYTE
 
@@ -124,7 +124,7 @@ def _least(series: Sequence[tuple[float, int]], seconds: float) -> list[tuple[fl
 
 
 class Watcher:
-    """Looks at the processes of one demo: itself, all below it, and the engine, wherever it was started from."""
+    """Inspects the processes of one demo: itself, all below it, and the engine, wherever it was started from."""
 
     def __init__(self, demo: psutil.Process, state: Path) -> None:
         self._demo = demo
@@ -221,7 +221,7 @@ class Watcher:
         return "others"
 
     def _heap(self) -> tuple[int | None, int | None]:
-        """What the engine's heap and metaspace have in use, where a JDK's jcmd is there to ask."""
+        """The heap and the metaspace that the engine has in use, where a JDK's jcmd is there to ask."""
         engine, command = self._engine(), shutil.which("jcmd")
         if not engine or command is None:
             return None, None
@@ -255,7 +255,7 @@ def reference_deployment(folder: Path) -> None:
 
 
 def soak(folder: Path, minutes: float, every: float, warm_up: float, samples: Path | None) -> int:
-    """Run the demo for so long and tell what was seen, now and then and at the end; returns the demo's exit code."""
+    """Run the demo for so long and report what was seen, now and then and at the end; returns the demo's exit code."""
     reference_deployment(folder)
     log = folder / "demo.log"
     with log.open("wb") as output:

@@ -42,7 +42,7 @@ Record = Row("k", "id", "ts", "v")
 
 
 class InOrder(StatefulProcessor):
-    """Hands rows on in the order of time, as far as the watermark has come. One timer a key: the next time to look."""
+    """Hands rows on in the order of time, as far as the watermark has come. A timer a key: the time of its next check."""
 
     state: str
 
@@ -82,7 +82,7 @@ class InOrder(StatefulProcessor):
         """Nothing is open."""
 
     def look(self, key: str, rows: list[Event], passed: int) -> tuple[list[Row], int | None]:
-        """The rows that follow from these rows, which are in order, and when to look again even without rows."""
+        """The rows that follow from these rows, which are in order, and when to check again even without rows."""
         raise NotImplementedError
 
     def _wake_at(self, at: int) -> None:

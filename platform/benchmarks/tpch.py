@@ -34,7 +34,7 @@ ORDERS = ((FORCED, WHOLE, CHOSEN), (CHOSEN, FORCED, WHOLE), (WHOLE, CHOSEN, FORC
 
 @dataclass(frozen=True)
 class Share:
-    """What refreshes after one share of changes cost: by the forced strategy, in full, and as freshline chose."""
+    """The cost of refreshes after one share of changes: by the forced strategy, in full, and as freshline chose."""
 
     shape: str
     share: float

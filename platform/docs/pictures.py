@@ -31,7 +31,7 @@ from typing import Any
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DRIVER = "chromedriver"
 SHOWN_SECONDS = 120.0
-# Two looks at a page that has come to rest are equal.
+# Two pictures of a page that has come to rest are equal.
 REST_SECONDS = 1.5
 WIDTH = 1440
 LOADING = "Loading"
@@ -45,7 +45,7 @@ for (const button of document.querySelectorAll('button')) {
 }
 """
 # The numbers of a table over time stand behind this button. The page opens with those of the newest event, which has
-# only some of them where that event is a look that found nothing.
+# only some of them where that event is a check that found nothing.
 PLOTS = ("Plots",)
 SHOW_PLOTS = """
 for (const button of document.querySelectorAll('button')) {
@@ -142,7 +142,7 @@ class Browser:
             time.sleep(REST_SECONDS)
 
     def picture(self) -> bytes:
-        """What is in the window, as PNG."""
+        """The content of the window, as PNG."""
         return base64.b64decode(self._ask("screenshot"))
 
     def _ask(self, what: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -209,7 +209,7 @@ def take(window: Browser, url: str, picture: Picture, file: Path) -> str:
     window.wait_for(())
     window.run(CLOSE_HINTS)
     if picture.script:
-        # The page builds its parts one after the other, also the one that the script looks for.
+        # The page builds its parts one after the other, also the one that the script searches for.
         window.wait_for(picture.before)
         window.run(picture.script)
     shown = window.wait_for(picture.shows)

@@ -67,7 +67,7 @@ def record(command: Sequence[str], file: Path) -> int:
 
 
 def _shown(master: int) -> Iterator[list[object]]:
-    """What the terminal is sent, until the last process has left it."""
+    """The output that the terminal is sent, until the last process has left it."""
     begun = time.monotonic()
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     before = ""

@@ -134,7 +134,7 @@ class Project:
         print(f"{arrived:,} records ({time.monotonic() - started:.1f} s): {done}", flush=True)
 
     def verify(self, tables: Sequence[str]) -> bool:
-        """Whether `freshline verify` finds nothing different, and nothing that it cannot tell."""
+        """Whether `freshline verify` finds nothing different, and nothing that it cannot compare."""
         found: list[dict[str, Any]] = json.loads(self.run("verify", *tables, "--json"))
         wrong = [one["table"] for one in found if not one["equal"]]
         print(f"verify: {len(found) - len(wrong)} of {len(found)} tables equal their queries", flush=True)

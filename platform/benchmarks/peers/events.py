@@ -20,7 +20,7 @@ FIRST_FILES = 10
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _DAYS = 90
 _MASK = (1 << 64) - 1
-# Told apart, so that no two columns or workloads are made of the same random numbers.
+# Different numbers, so that no two columns or workloads are made of the same random numbers.
 _EVENT, _CHANGE, _AGAIN = 1, 2, 3
 
 
@@ -115,7 +115,7 @@ def _share(chance: int) -> float:
 
 
 def _mix(seed: int, sort: int, number: int) -> int:
-    """64 bits that look random: splitmix64, which is cheaper than a generator for each row."""
+    """64 bits that seem random: splitmix64, which is cheaper than a generator for each row."""
     value = (seed * 0x9E3779B97F4A7C15 + sort * 0xD1B54A32D192ED03 + number * 0x8CB92BA72F3D8DD7) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK

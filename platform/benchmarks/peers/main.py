@@ -134,7 +134,7 @@ def main() -> int:
 
 
 def _workloads(given: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str, Workload]]:
-    """What is measured, one after the other: the key of its figures, a title, and the workload."""
+    """The measurements, one after the other: the key of its figures, a title, and the workload."""
     if given.workload == EVENTS:
         for events in given.events:
             sizes = Sizes(events, events // 10)

@@ -28,7 +28,7 @@ _WARM_UP = 20
 
 @dataclass(frozen=True)
 class Run:
-    """What the steps of one run of a peer cost, by their number: 0 is the first load, its start included.
+    """The costs of the steps of one run of a peer, by their number: 0 is the first load, its start included.
 
     `why` says why the steps after the last one have no cost; None if there are none. `peak_bytes` is the greatest
     memory of its process tree. `fresh` is the step that a new process made, its start included.
@@ -100,7 +100,7 @@ def run_peer(
 
 @dataclass
 class _Made:
-    """What is known of a run that goes on."""
+    """The known part of a run that goes on."""
 
     peer: Peer
     costs: dict[int, Cost]

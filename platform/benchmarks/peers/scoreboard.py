@@ -1,6 +1,6 @@
 """The scoreboard: freshline beside each peer, by the figures of the runs of one round each.
 
-A ratio is of two runs of the same round. Its range is that of all rounds. A range that holds 1.0 says "equal",
+A ratio is of two runs of the same round. Its range is that of all rounds. A range that includes 1.0 says "equal",
 whichever side its median is on.
 """
 

