@@ -48,10 +48,10 @@ LONGEST = frozenset(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let Ctrl-C mean what it means in a terminal, engines start quickly, and commands not fit this terminal.
+    """Make Ctrl-C work as in a terminal, engines start quickly, and output independent of this terminal.
 
-    A run in the background of a script ignores it, and so would every command that a test starts: those that test what
-    Ctrl-C does would wait for ever.
+    A run in the background of a script ignores Ctrl-C, and so would every command that a test starts: the tests of
+    Ctrl-C would wait for ever.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses Spark, and let everything else run first: a mistake in a value shows within seconds.
+    """Mark the tests that use Spark, and let all others run first: a mistake in a value shows within seconds.
 
     Where several processes share the tests (`pytest -n`), they must all have this order.
     """

@@ -33,7 +33,7 @@ class Database:
         return self._connection
 
     def forget(self) -> None:
-        """The server was started again: let go of the connection to its last life."""
+        """Drop the connection, after the server was started again."""
         if self._connection is not None:
             self._connection.close()
 

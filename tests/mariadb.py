@@ -98,7 +98,7 @@ class MariadbDatabase:
         return self._connection
 
     def forget(self) -> None:
-        """The server was started again: let go of the connection to its last life."""
+        """Drop the connection, after the server was started again."""
         with suppress(pymysql.Error):
             self.connection.close()
         self._connection = None

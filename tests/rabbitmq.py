@@ -51,7 +51,7 @@ class RabbitServer:
 
     @property
     def parameters(self) -> Any:
-        """Those of a connection of a test."""
+        """The parameters of a test's connection."""
         credentials = pika.PlainCredentials("guest", PASSWORD)
         return pika.ConnectionParameters("127.0.0.1", self.port, credentials=credentials, heartbeat=0)
 

@@ -65,7 +65,7 @@ class Registry:
         del self._by_id[schema_id]
 
     def fail(self, status: int, body: bytes = b"", **headers: str) -> None:
-        """From now on it answers this."""
+        """Give this answer from now on."""
         self.answers = [(status, body, headers)]
 
     def recover(self) -> None:

@@ -46,7 +46,7 @@ _LEFT_ALONE = (Noop, AdoptDefinition, FillPartitions)
 
 
 class NoSpark:
-    """In the place of a session, where nothing is computed by Spark: what a Lab and a refresh do around it."""
+    """Stands in for a session where Spark computes nothing: the calls that a Lab and a refresh make around it."""
 
     def __init__(self) -> None:
         self.conf = SimpleNamespace(get=lambda name, default=None: default, set=_nothing)
@@ -151,7 +151,7 @@ def _named(attempt: Attempt, step: ReplaceNamedPartitions, rows_of: RowsOf) -> W
 
 @cache
 def connection() -> duckdb.DuckDBPyConnection:
-    """One for all: to open one takes longer than a query."""
+    """One connection for all: opening one takes longer than a query."""
     connection = duckdb.connect(":memory:", config={"threads": "1"})
     connection.execute("PRAGMA disable_optimizer")
     return connection

@@ -42,7 +42,7 @@ Record = Row("k", "id", "ts", "v")
 
 
 class InOrder(StatefulProcessor):
-    """Hands rows on in the order of time, as far as the watermark has come. A timer a key: the time of its next check."""
+    """Hands rows on in the order of time, as far as the watermark has come. A timer a key: its next check."""
 
     state: str
 

@@ -44,7 +44,7 @@ def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 
 @pytest.fixture
 def few_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Portions of a hundredth, for what does not depend on how much arrives."""
+    """Portions of a hundredth, for tests that do not depend on how much arrives."""
     for name in ("TOUCHES", "ORDERS", "CUSTOMER_CHANGES"):
         monkeypatch.setattr(demo, name, getattr(demo, name) // 100)
 

@@ -28,7 +28,7 @@ def deployed(settings: Settings) -> Settings:
 
 
 def statuses(settings: Settings, now: datetime, *, lag: float = 200.0) -> list[TableStatus]:
-    """As things stand, were the table refreshed with that lag."""
+    """The statuses of all tables, if the table were refreshed with that lag."""
     store = ControlStore.open(settings.control_store)
     try:
         found = read_status(read_project(settings), store, Warehouse(settings.warehouse), now)

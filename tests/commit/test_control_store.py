@@ -1,4 +1,4 @@
-"""The control store: its memory, for how long, and the sentence for a person when it cannot be used."""
+"""The control store: its records, for how long they stay, and the sentence for a person when it cannot be used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A control store that is lost while tables are kept: no row is, and what is remembered comes back."""
+"""A control store is lost while tables are kept: no row is lost, and the store's records come back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tables(lab: Lab, request: pytest.FixtureRequest) -> Lab:
 
 
 def lose(settings: Settings) -> None:
-    """Take the store away under whoever has it open."""
+    """Delete the store while processes have it open."""
     if settings.control_store.startswith("sqlite"):
         for file in settings.state.glob("control.db*"):
             file.unlink()

@@ -1,4 +1,4 @@
-"""When the assets of a project would be others than those that were loaded."""
+"""The changes of a project after which its assets would differ from those that were loaded."""
 
 from __future__ import annotations
 

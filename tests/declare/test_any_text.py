@@ -130,7 +130,7 @@ def changed(chance: random.Random) -> str:
 
 
 def declared_and_explained(text: str, settings: Settings) -> bool:
-    """Whether the text is a declaration; what is one is explained too."""
+    """Whether the text is a declaration; a declaration is explained too."""
     try:
         graph = read_declarations({**{f"{name}.sql": each for name, each in SOURCES.items()}, "t.sql": text}, settings)
         for name in graph.order:

@@ -1,7 +1,7 @@
-"""Examples in docstrings of what decides run where there is no Spark, no Dagster and no Delta reader.
+"""Examples in docstrings of packages that decide run where there is no Spark, no Dagster and no Delta reader.
 
-The run of all tests runs every example of the library; this one shows that those of `declare` and `plan` need nothing
-heavy.
+The run of all tests runs every example of the library. This one shows that those of `values`, `sql`, `declare` and
+`plan` need nothing heavy.
 """
 
 from __future__ import annotations

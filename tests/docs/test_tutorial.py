@@ -1,4 +1,4 @@
-"""The tutorial, typed: its commands in their order, in an empty folder, and what it says that is to be seen."""
+"""The tutorial, typed: its commands in their order, in an empty folder, and the output that it shows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SEEN_SECONDS = 240.0
 
 
 class Shell:
-    """One shell session of a person, who stays where she went."""
+    """One shell session of a person: a change of the folder stays."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -75,7 +75,7 @@ def test_every_block_of_commands_is_typed_by_the_long_test() -> None:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of an output without what is another at each time, and without the width of its columns."""
+    """The lines of an output without the parts that differ each time, and without the width of its columns."""
     lines = (" ".join(VARIES.sub("VARIES", line).split()) for line in text.split("\n"))
     return [line for line in lines if line]
 

@@ -121,7 +121,7 @@ def test_a_post_without_events_stores_nothing(door):
 
 
 def test_blank_lines_are_left_to_the_format(door):
-    """In a text they are records."""
+    """In a text, blank lines are records."""
     (door.root / "line").write_text("the-token-of-the-lines")
     assert door.post(b"\n\n", "line", "the-token-of-the-lines", Content_Type="text/plain")[0] == 202
     assert door.stored("line") == [b"\n\n"]
@@ -340,7 +340,7 @@ def test_the_largest_body_is_taken(door):
 
 @pytest.mark.parametrize("length", [None, "", "-1", "+5", "1e3", "0x10", "5, 6"])
 def test_a_body_without_a_length_is_refused(door, length):
-    """By this server, or by the protocol before it."""
+    """This server refuses it, or the protocol before it."""
     with closing(socket.create_connection(("127.0.0.1", door.port), timeout=10)) as client:
         header = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
         client.sendall(

@@ -1,4 +1,4 @@
-"""The loops decide: what is woken, what is due, what waits for its inputs, what rests after a failure."""
+"""The loops decide which tables are woken, are due, wait for their inputs, or rest after a failure."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Bench:
             memory.schedule, _ = memory.schedule.wish_due([TableName.parse(table) for table in tables], 0.0)
 
     def submit(self) -> list[str]:
-        """Hand over what may begin, and what that is."""
+        """Hand over the tables that may begin, and return them."""
         with self.loops._lock:
             self.loops._submit(self.loops._ready(self.work.busy, time.monotonic()))
         return self.work.take()

@@ -483,7 +483,7 @@ def posted_to(project: Project, port: int) -> Door:
 
 
 def post_until_taken(door: Door, body: bytes) -> dict[str, Any]:
-    """As a client does while an engine is not there."""
+    """Post again and again, as a client does while an engine is not there."""
     deadline = time.monotonic() + 60
     while True:
         try:

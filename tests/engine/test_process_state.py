@@ -58,7 +58,7 @@ def counted(**told: str) -> str:
 
 @pytest.fixture
 def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many keys each refresh replayed that replayed any."""
+    """The number of replayed keys of each refresh that replayed any."""
     found: list[int] = []
     right = by_process._replay
 

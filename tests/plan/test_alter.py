@@ -1,4 +1,4 @@
-"""Which freshness can be promised, what has to come along, and what repeating a suspension means."""
+"""Which freshness can be promised, which tables change with it, and what repeating a suspension means."""
 
 from __future__ import annotations
 

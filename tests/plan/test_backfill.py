@@ -1,4 +1,4 @@
-"""The plan of a backfill: what is done to which partitions and tables, in which order, and why."""
+"""The plan of a backfill: the actions on partitions and tables, their order, and their reasons."""
 
 from __future__ import annotations
 

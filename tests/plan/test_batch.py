@@ -1,4 +1,4 @@
-"""Batch: what is requested, in which runs, and what waits."""
+"""Batch: the tables that are requested, in which runs, and those that wait."""
 
 from __future__ import annotations
 

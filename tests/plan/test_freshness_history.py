@@ -36,7 +36,7 @@ def at(seconds: float, lag: float, freshness: int = 60) -> LagSample:
 
 
 def looks(samples: list[LagSample]) -> tuple[list[LagSpan], Seen | None]:
-    """The spans that are written for checks in a row, and what is known after the last."""
+    """The spans that are written for checks in a row, and the knowledge after the last."""
     seen: Seen | None = None
     written = []
     for sample in samples:

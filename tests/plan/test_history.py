@@ -1,4 +1,4 @@
-"""The inputs' rows that a full refresh must have."""
+"""A full refresh needs the rows of inputs that 'requires-history' names."""
 
 from __future__ import annotations
 

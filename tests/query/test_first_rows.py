@@ -1,4 +1,4 @@
-"""Where the last clauses of a query are, and which columns its order is by."""
+"""The places of the last clauses of a query, and the columns that its order is by."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of which queries a stretch of a key is enough, by their text alone."""
+"""The queries for which a stretch of a key is enough, by their text alone."""
 
 from __future__ import annotations
 

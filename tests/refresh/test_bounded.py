@@ -82,7 +82,7 @@ def test_texts_of_tens_of_megabytes_are_not_brought_to_the_driver(spark):
 
 @pytest.fixture(params=["CODEGEN_ONLY", "NO_CODEGEN"])
 def compiled(spark, request):
-    """Queries are compiled, and are not."""
+    """Each test runs with compiled queries, and without."""
     conf = "spark.sql.codegen.factoryMode"
     before = spark.conf.get(conf)
     spark.conf.set(conf, request.param)

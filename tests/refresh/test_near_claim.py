@@ -98,8 +98,9 @@ def matched_again(
 ) -> list[Found]:
     """The matches after a refresh that reads the rows from a time on, up to `ahead` behind the last changed one.
 
-    `off` moves the first time, and without `ties` rows of one time are taken for one, as mistakes would. So would be to
-    believe a match that rows behind those that are read may alter, or one that begins with a changed row.
+    Planted mistakes: `off` moves the first time, and without `ties` rows of one time are taken for one. Without
+    `decided` a match is believed that rows behind those that are read may alter. Without `unchanged` one is believed
+    that begins with a changed row.
     """
     first, last = min(changed), max(changed)
     stored = matches_of(old, program, skip)
@@ -208,7 +209,8 @@ def counted_again(
 ) -> Counted:
     """The windows after a refresh that reads the rows behind a window that ends before `first`.
 
-    Mistakes would take an unfilled window for a full one, part rows of one time, or rely on the key of the input.
+    Planted mistakes: without `full` an unfilled window is taken for a full one, without `ties` rows of one time are
+    separated, and without `alone` the key of the input is relied on.
     """
     stored, by = counted(old, size, slide), size // slide
     hit = min((number for number, window in stored.items() if window[-1][0] >= first), default=None)

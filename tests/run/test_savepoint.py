@@ -1,4 +1,4 @@
-"""Savepoints without Spark: what is saved, what comes back, and what stops at any point leave."""
+"""Savepoints without Spark: what is saved, what comes back, and the state after a stop at any point."""
 
 from __future__ import annotations
 

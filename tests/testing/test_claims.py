@@ -20,7 +20,7 @@ ALL_OF_FORMATS = list(claims_of(FormatClaims))
 
 
 def of(*names):
-    """The claims that are left out where these are tried."""
+    """The claims to leave out, so that only these are tried."""
     return [claim for claim in ALL if claim not in names]
 
 

@@ -1,4 +1,4 @@
-"""Rule 3: the mode is a pure function, and its reason a sentence."""
+"""Rule 3: a pure function gives the mode, and its reason is a sentence."""
 
 from __future__ import annotations
 

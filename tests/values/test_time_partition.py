@@ -1,4 +1,4 @@
-"""Partitions in time: their keys, their bounds in a time zone, and what no partition is."""
+"""Partitions in time: their keys, their bounds in a time zone, and the texts that are no partitions."""
 
 from __future__ import annotations
 

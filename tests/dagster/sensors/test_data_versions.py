@@ -77,7 +77,7 @@ class Tables:
         return position_of(self.path(str(name)), DeltaTable(self.path(str(name))).version())
 
     def ticks(self, seconds: float = 65) -> None:
-        """Ticks of the supervisor, while which nothing is refreshed and everything is checked."""
+        """Ticks of the supervisor, during which nothing is refreshed and everything is checked."""
         for _ in range(int(seconds / 5)):
             self.bench.check(*self.seqs)
             self.bench.supervise(5)
@@ -103,7 +103,7 @@ def tables(bench) -> Tables:
 
 
 def test_tables_that_are_refreshed_all_the_time_are_never_unsynced(tables):
-    """The input always has a version more than what reads it, as in a stream that does not end."""
+    """The input is always a version ahead of its reader, as in a stream that does not end."""
     said: dict[str, str] = {}
     for second in range(130):
         tables.bench.now += timedelta(seconds=1)

@@ -41,7 +41,7 @@ def webserver(write_project, tmp_path_factory) -> Iterator[Webserver]:
 
 @pytest.fixture(scope="module")
 def closed(write_project, tmp_path_factory) -> Iterator[Webserver]:
-    """With a token, read-only, and a further name."""
+    """A webserver with a token, read-only, and with a further host name."""
     root = write_project(tmp_path_factory.mktemp("closed"))
     with (root / "pyproject.toml").open("a") as settings:
         settings.write(

@@ -1,4 +1,4 @@
-"""How far a value that is computed from a time lies from it."""
+"""The greatest distance of a value from the time that it is computed from."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def first_of(month: int) -> datetime:
     ],
 )  # fmt: skip
 def test_all_rows_of_a_window_are_in_reach_of_its_bounds(call, bound, windows):
-    """And no more than a few days beside those of the widest."""
+    """The reach spans at most a few days more than twice the widest window."""
     text = lower_windows(Text(f"SELECT {bound}, max(v) AS g FROM {call} GROUP BY {bound}", "t.sql", 1)).text
     (reach,) = find_reaches(ResolvedQuery.of(text, SCHEMA, TYPES), bound)
 

@@ -1,4 +1,4 @@
-"""The moments of a report: once on the change, a reminder, once when it is over."""
+"""Alerts are reported once on the change, by reminders, and once when they are over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is silent, also when the clock jumps."""
+"""The processes that are silent, also when the clock jumps."""
 
 from __future__ import annotations
 
