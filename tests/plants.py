@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-# Of a run that ended by a claim that is not so; 2 and above are runs that did not come to one.
+# The exit code of a run in which a claim failed; 2 and above are runs that did not come to a claim.
 FAILED = 1
 _RUN_SECONDS = 900
 # pytest puts the folders of this setting before those of PYTHONPATH.

@@ -20,7 +20,7 @@ SENTENCE = ("values", "sql", "declare", "query", "plan", "refresh", "commit", "r
 # reverse of the order here, except that `engine` is what every other door talks to.
 AFTER_THE_SENTENCE = ("sources", "merges", "attempt", "strategies", "run", "manage")
 DOORS = ("engine", "dagster", "cli", "testing")
-# They know of nothing but themselves.
+# They import nothing else of the library.
 ANYWHERE = ("errors", "version", "patterns", "keyed")
 
 

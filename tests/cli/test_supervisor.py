@@ -198,7 +198,7 @@ def test_down_ends_what_a_killed_up_left(supervisor: Supervisor, settings: Setti
 
     assert marked(f"{up.mark}/dagster") == []
     assert marked(f"{up.mark}/watch") == []
-    # Neither the end of the watch nor that of Dagster is a silence.
+    # Neither the end of the watch nor that of Dagster is reported as a silence.
     assert store.heartbeats.read() == {}
     store.close()
     assert not fake_engine.running

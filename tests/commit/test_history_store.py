@@ -97,7 +97,7 @@ def test_an_hour_keeps_the_first_the_last_and_the_greatest_lag_of_whoever_checke
     store.history.add_spans({SPEND: span(60, 30, judged=60)})
     store.record_refresh(replace(RESULT, at=NOON + timedelta(seconds=90), lag_seconds=80.0))
     store.history.add_spans({SPEND: span(120, 5, judged=60, late=20), ORDERS: span(120, 1)})
-    # Of a process that was stopped for a while.
+    # The span of a process that was stopped for a while.
     store.history.add_spans({SPEND: span(0, 9)})
 
     (hour,) = store.history.hours(SPEND, NOON, NOON + timedelta(minutes=3))

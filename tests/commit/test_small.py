@@ -287,7 +287,7 @@ def test_tables_are_created_without_spark_where_their_types_are_served(spark, tm
     assert [(f.name, f.dataType, f.nullable) for f in stored_as.schema] == [(f.name, f.dataType, True) for f in schema]
     detail = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").collect()[0]
     assert (detail.partitionColumns, detail.properties["delta.enableChangeDataFeed"]) == (partitioned, "true")
-    # There is one: a second one changes nothing.
+    # The table is there: making it a second time changes nothing.
     create_table(spark, path, schema, partitioned_by=partitioned, history_seconds=1)
     assert newest_version(path) == 0
 
@@ -375,7 +375,7 @@ def test_a_value_that_is_not_a_number_is_found_by_whoever_skips_files(spark, mad
     apply_changes(spark, changed, path, receipt(2), op="op", keys=["k"], unique=True, near=None, count=1)
     assert written_by(path) == "delta-rs"
     assert found() == [[2]] * (2 * len(asked))
-    # So does a deletion, and what puts files together.
+    # A deletion and OPTIMIZE write it again, too.
     append_rows(rows(spark, "(3, 0.0D, 0.0F, named_struct('d', 0.0D), 'x')", columns), path, receipt(3), count=1)
     delete_rows(lambda: spark, path, "c = 'b'", receipt(4))
     assert written_by(path) == "delta-rs"
@@ -383,7 +383,7 @@ def test_a_value_that_is_not_a_number_is_found_by_whoever_skips_files(spark, mad
     assert compact_files(lambda: spark, path, receipt(4).carried("compacted"), version_of(path))
     assert len(DeltaTable(str(path)).file_uris()) == 1
     assert found()[:4] == [[2]] * 4
-    # And a table that is replaced.
+    # A table that is replaced has it in the same way.
     overwrite_table(rows(spark, nan, columns), path, receipt(5), few=True)
     assert written_by(path) == "delta-rs"
     assert found() == [[2]] * (2 * len(asked))

@@ -106,7 +106,7 @@ def test_a_selected_asset_is_materialized_under_its_translated_key(project, engi
     assert event.asset_key == REVENUE
     assert event.materialization.metadata["dagster/row_count"].value == 1
     [(kind, asked)] = engine.asked
-    # With a name of its own, by which it goes on with another engine.
+    # The request has an id of its own, by which it goes on with another engine.
     assert asked.pop("id")
     assert (kind, asked) == ("refresh", {"tables": ["sales.revenue"], "upstreams": False, "cause": "manual"})
 

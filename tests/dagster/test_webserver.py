@@ -262,7 +262,7 @@ def test_of_ten_tables_a_browser_shows_nine_as_they_were_and_the_mistake_of_the_
 
         chromium.open(f"{server.url}/assets/{mangled.stem}?view=overview", 1_200, 1_800)
         assert "FRESHNES" in chromium.wait_for((told,))
-        # Its group was in the text that cannot be read.
+        # The group of the mistaken table was in the text that cannot be read.
         chromium.open(f"{server.url}/asset-groups", 1_200, 1_800)
         lines = chromium.wait_for(("attribution", "default", "Materialize all")).split("\n")
         assert {"1", "9"} <= set(lines)

@@ -261,7 +261,7 @@ def test_a_table_that_is_due_waits_for_what_is_brought_in_for_it(bench):
     bench.forget_wishes()
     bench.wish_due("hourly")
     assert bench.submit() == ["orders"]
-    # Polled again while it runs: that is for nobody in particular.
+    # It is polled again while it runs, and no table has asked for that.
     bench.wish(POLLED, "orders")
     bench.work.running = frozenset({TableName.parse("orders")})
     assert bench.ready() == []

@@ -290,7 +290,7 @@ def test_lateness_is_counted_from_check_to_check_whoever_checks(bench: Bench) ->
     bench.metrics.on_look(bench.look_at(100))
     bench.statuses["orders"] = status("orders", lag_seconds=25.0)
     bench.metrics.on_look(bench.look_at(130))
-    # One that began before the newest one came later.
+    # A check that began before the newest one came later.
     bench.metrics.on_look(bench.look_at(120))
 
     found = bench.scrape()

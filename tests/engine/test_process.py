@@ -449,7 +449,7 @@ def test_a_column_of_a_narrower_type_than_its_key_is_refused(python_lab: Lab) ->
     told = {"columns": "k FLOAT, n INT", "emitted": "row.k, row.n"}
     with pytest.raises(DeclarationErrors, match="k, which is DOUBLE, and columns has k FLOAT"):
         declare(lab, "t", COUNTED.format(reads="ev", **told))
-    # Of a table only the rows show the types.
+    # The types of a table are known by its rows only.
     declare(lab, "t", COUNTED.format(reads="read", **told))
     error = lab.refresh("t").error
     assert error is not None

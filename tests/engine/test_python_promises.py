@@ -102,7 +102,7 @@ def test_the_function_gets_the_rows_of_affected_keys_only(python_lab: Lab, steps
         assert result.strategy in ("keys", "noop"), result.reason
         assert stored(lab) == computed(lab)
     assert lab.verify("per_customer").equal
-    # Of the rates the declaration names no key.
+    # The declaration names no key of the rates.
     lab.sql("UPDATE rate SET euros = 3 WHERE currency = 'usd'")
     result = lab.refresh("per_customer")
     assert (result.strategy, result.error) == ("full", None)

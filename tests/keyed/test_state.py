@@ -194,7 +194,7 @@ def lived(seed: int, make: Callable[[], Any] = Recorder) -> World:
         world.check()
         if chance.random() < 0.05:
             world.layers, world.knows_all = [], False
-            # As a refresh after a loss does: it replays all keys, or those that wait for a timer would be forgotten.
+            # A refresh after a loss replays all keys, or those that wait for a timer would be forgotten.
             every = {row[0] for row in world.rows}
             entries = [row for row in world.replay(world.rows, keeps_state=True) if row[KIND] == ENTRY]
             world.layers = [{row[f"{KEY}0"]: (row[TIMER], row[STATE]) for row in entries}]

@@ -75,7 +75,8 @@ def test_after_the_clock_was_put_back_a_table_is_due_at_once_and_then_as_ever(gr
 def test_after_the_clock_was_put_forward_what_is_old_by_it_is_due(graph):
     stamps = dict.fromkeys(graph.order, NOW)
 
-    # The source in place, of a day, is not; the others are once, and then have a data timestamp by the new clock.
+    # The source that is read in place has a day, and is not due. The others are due once, and then have a data
+    # timestamp by the new clock.
     assert due_tables(graph, stamps, {}, NOW + timedelta(hours=1)) == tuple(map(name, ("orders", "clean", "priced")))
 
 

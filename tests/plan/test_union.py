@@ -79,7 +79,7 @@ def test_where_the_topic_is_preferred_it_is_read_as_long_as_it_has_everything():
     assert split(newest, earliest={0: 11, 1: 0, 2: 0}).unread.offsets == 3
 
 
-def test_a_log_that_went_on_with_another_topic_cannot_say():
+def test_a_log_that_went_on_with_another_topic_is_an_error():
     with pytest.raises(TopicReplacedError):
         split(TopicPosition("c", "t", "id-2", {0: 12}))
 

@@ -43,7 +43,7 @@ UNDERSTOOD = {
     f"SELECT w.k, w.window_start, n.name FROM {SESSION} AS w JOIN name AS n ON n.k = w.k": sessions(complete=False),
     "SELECT `a b`, window_start FROM SESSION((SELECT x AS `a b`, at AS ts FROM ev WHERE x > 1) PARTITION BY `a b`, "
     "DESCRIPTOR(ts), INTERVAL '10' MINUTES)": replace(sessions(columns="x", time="at"), key_columns=("a b",)),
-    # A row whose array is empty has none, so its session may have none.
+    # A row whose array is empty gives no row, so its session may give none.
     f"SELECT k, window_start, window_end, explode(arr) AS x FROM {SESSION}": sessions(
         last="window_end", complete=False
     ),
@@ -78,7 +78,7 @@ NOT = (
     ),
     "SELECT k, session_window.start AS s FROM ev GROUP BY ROLLUP(k), session_window(ts, '10 minutes')",
     "SELECT k, session_window.start AS s FROM ev GROUP BY k, v, session_window(ts, '10 minutes')",
-    # Changed rows reach other rows on another way.
+    # Changed rows reach other rows in another way.
     f"SELECT w.k, w.window_start FROM {SESSION} AS w JOIN ev AS e ON e.id = w.id",
     f"SELECT k, window_start FROM {SESSION} WHERE EXISTS (SELECT 1 FROM ev AS e WHERE e.v > 3)",
     f"SELECT n.k, w.window_start FROM name AS n LEFT JOIN {SESSION} AS w ON n.k = w.k",

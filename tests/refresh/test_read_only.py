@@ -27,7 +27,7 @@ from freshline.sql.tokens import Text
 from freshline.values.as_of_joins import Versions
 
 ROOT = Path(__file__).parents[2]
-# In no registry: Spark's parser makes them itself, and Delta adds its table functions to each session.
+# Functions of no registry: Spark's parser makes them itself, and Delta adds its table functions to each session.
 BESIDE = {"!=", "<>", "||", "table_changes", "table_changes_by_path"}
 
 

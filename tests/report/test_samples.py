@@ -136,6 +136,6 @@ def test_a_quarantined_record_is_not_shown_where_a_column_of_it_is_masked(tmp_pa
 
     assert open_ is not None
     assert masked is not None
-    # The second one became a row later.
+    # The second record became a row later.
     assert open_.rows == (("a.json", '{"email": "x@example.com"', "JSON", "x@example.com is no number"),)
     assert (masked.columns, masked.rows) == (("file", "error"), (("a.json", "JSON"),))

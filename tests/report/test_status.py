@@ -392,7 +392,7 @@ def test_the_id_of_a_table_is_read_from_its_newest_commits_where_they_name_it(pr
     write_deltalake(path, pa.table({"id": ["a"]}), mode="append", commit_properties=said)
     found.append(delta_log.read_newest(path))
 
-    # By its metadata, then by nothing, then by a transaction.
+    # The metadata names the id, then nothing does, then a transaction.
     assert [newest and newest.table_id for newest in found] == [identity, None, identity]
 
 

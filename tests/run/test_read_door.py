@@ -56,7 +56,7 @@ def shop(lab, tmp_path):
     secret.write_text(f"{SECRET}\n", encoding="utf-8")
     root = lab.runtime.sessions.root
     root.range(3).write.format("delta").save(str(tmp_path / "delta"))
-    # As an asset of the user could make them in the catalog that all sessions of the engine share.
+    # An asset of the user could make these in the catalog that all sessions of the engine share.
     root.sql(f"CREATE TABLE default.undeclared (value STRING) USING text LOCATION '{secret}'")
     root.range(1).createOrReplaceGlobalTempView("freshline_global")
     yield lab

@@ -98,7 +98,7 @@ def test_tables_that_come_back_go_on_from_there(tables):
     step(tables, 2)
     assert tables.receipt("log").seq == 5
     assert contents(tables)["b"] == [1, 2]
-    # A second time, by an engine that knows nothing.
+    # It is restored a second time, by an engine that knows nothing.
     tables.open()
     restore_savepoint(tables.runtime, "calm")
     assert contents(tables) == before
@@ -145,7 +145,7 @@ def test_a_reader_that_is_not_saved_sees_the_way_back(tables):
         ChangeKind.SOURCE_REPLACED,
         "version 3 brought back rows from before what was read",
     )
-    # One that had read no more than what came back reads on.
+    # A reader that had read no more than what came back reads on.
     late = classify(LOG, tables.path("log"), behind, after["log"], log=True)
     assert (late.kind, late.added_files, late.rows) == (ChangeKind.APPEND, (), 2)
     assert classify(A, tables.path("a"), ahead["a"], after["a"], log=False).kind is ChangeKind.MUTATE

@@ -79,7 +79,7 @@ def test_all_claims_that_are_false_are_reported_and_the_rest_is_tried(spark):
         r"\n- each record is a row once: the refresh of two records: found \(.*, None, 'append', 1, 1\), and", said
     )
     assert "costs nothing: OSError: no such folder" in said
-    # Once to find its kind.
+    # One of them is closed to find its kind.
     assert Forgetful.closed == 4
 
 

@@ -39,7 +39,7 @@ def test_a_connector_of_another_package_is_declared_like_any_other(project, site
         assert (source.connector, source.is_log, source.format.name) == ("spool", True, "json")
         assert source.connection.path == str(project.root / "spool/messages")
         assert (source.connection.token, source.connection.batch) == ("${env:TOKEN}", 5)
-        # From the cache it is the same.
+        # The spec from the cache is the same.
         assert project.read().spec(TableName(None, "s")) == source
 
 
@@ -72,7 +72,7 @@ def test_its_options_are_judged_as_all_are(project, site, more, rule, said):
     assert said in found[2]
 
 
-def test_options_that_it_needs_are_asked_for(project, site):
+def test_options_that_a_connector_needs_are_asked_for(project, site):
     project.declare("s.sql", "CREATE SOURCE s (id INT) WITH ('connector' = 'spool')")
     with stranger(site):
         messages = [message for _, _, message in project.errors()]

@@ -151,7 +151,7 @@ def test_of_a_table_that_is_too_large_some_partitions_are_verified(shop, monkeyp
     assert len(set(first)) == len(set(second)) == 4
     assert first[-1] == second[-1] == "2026-03-12", "the newest one is always among them"
     assert first != second, "chance chooses others each time"
-    # Partitions that are too large as well are nobody's turn.
+    # Where the partitions are too large as well, nothing has a turn.
     monkeypatch.setattr(verification, "MOST_ROWS", 0.1)
     shop.now += timedelta(hours=6)
     context = build_sensor_context(

@@ -397,9 +397,9 @@ def test_a_freshness_that_became_shorter_is_judged_by_from_then_on(scene: Scene,
         scene.watch = scene.new_watch()
     promised = scene.now
 
-    # It is 8 seconds old, and was promised to be less than 4 just now.
+    # The table is 8 seconds old, and was promised just now to be less than 4.
     assert scene.checks(8, scene.engine_beats) == []
-    # One that just began leaves a breach from before it to the engine for a minute.
+    # A watch that just began leaves an earlier breach to the engine for a minute.
     told = scene.checks(60 if restarted else 6, scene.engine_beats)
     assert (RAISED, "sales.spend", LATE) in told
     assert scene.alert("sales.spend", LATE).since == promised + timedelta(seconds=4)

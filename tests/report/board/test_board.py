@@ -83,7 +83,7 @@ def test_the_page_of_a_table_knows_its_past_its_columns_and_its_declaration(shop
         ("orders", ()),
     ]
     assert page.columns[1].origins == ((ORDERS, "amount"),)
-    # It is computed from the amount, and is none.
+    # The column is computed from the amount, and has no description of its own.
     assert page.columns[1].description == ""
     assert [str(alert.kind) for alert in page.alerts] == ["failing", "late"]
     assert page.critical_path == (ORDERS, SPEND)
