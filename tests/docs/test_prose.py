@@ -1,4 +1,4 @@
-"""The prose of docs, docstrings and comments: no sentence begins with "What", and cited rules exist.
+"""The prose of docs, docstrings and comments: no sentence begins with `What`, and cited rules exist.
 
 In the docs semicolons are rare too, and in docstrings and comments the words for which the field has others. Only prose
 counts. Examples, code in backquotes and the addresses of links are left out.
@@ -23,7 +23,14 @@ LIBRARY = ROOT / "platform" / "freshline"
 PAGES = [*sorted(DOCS.glob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
 MOST_SEMICOLONS = 1
 # Code whose docstrings and comments follow the rules.
-CODE = [*sorted(LIBRARY.rglob("*.py"))]
+CODE = [
+    *(
+        file
+        for folder in (LIBRARY, ROOT / "tests", ROOT / "resources", ROOT / "assets")
+        for file in folder.rglob("*.py")
+    ),
+    *(ROOT / "platform" / "examples").rglob("*.py"),
+]
 # The field has other words for these: report, check, inspect, distinguish, match. Some are right, as in "holds a lock".
 VAGUE = re.compile(
     r"\b(?:tell(?:s|ing)?|told|look(?:s|ed|ing)?|apart|held|holds?|met|meets?|settle[sd]?)\b", re.IGNORECASE
@@ -82,14 +89,27 @@ def test_semicolons_are_rare(page: Path) -> None:
 def test_docstrings_and_comments_follow_the_rules_of_the_docs() -> None:
     begun, words, vague = [], 0, []
     for file in CODE:
+        place = str(file.relative_to(ROOT))
         for text in prose_of_code(file.read_text(encoding="utf-8")):
-            begun += [(str(file.relative_to(ROOT)), found) for found in WHAT.findall(text)]
+            begun += [(place, found) for found in WHAT.findall(text)]
             words += len(text.split())
-            vague += [(str(file.relative_to(ROOT)), found) for found in VAGUE.findall(text)]
+            vague += [(place, found) for found in VAGUE.findall(text)]
 
     assert begun == []
     assert words > 100_000
     assert len(vague) <= MOST_VAGUE_IN_A_THOUSAND * words / 1_000, vague
+
+
+def test_names_of_tests_follow_them_too() -> None:
+    named = [
+        name
+        for file in sorted((ROOT / "tests").rglob("test_*.py"))
+        for name in re.findall(r"^ *def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    words = sum(len(name.split("_")) for name in named)
+
+    assert [name for name in named if name.startswith("test_what_")] == []
+    assert len(VAGUE.findall(" ".join(named).replace("_", " "))) <= MOST_VAGUE_IN_A_THOUSAND * words / 1_000
 
 
 def test_comments_and_docstrings_are_the_prose_of_code() -> None:

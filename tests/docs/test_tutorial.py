@@ -19,8 +19,10 @@ TUTORIAL = Path(__file__).parents[2] / "platform" / "docs" / "tutorial.md"
 SECTION = re.compile(r"^## (.+?)$(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"^```sh\n((?:(?!^```).)*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# Another run takes another time, is at another time of day, and by another user.
-VARIES = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\b\d+(\.\d+)? (s|ms|min|h)\b|\bby [\w-]+")
+# Another run takes another time, is at another time of day, and by another user. Sensors may be quicker than `plan`.
+VARIES = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\b\d+(\.\d+)? (s|ms|min|h)\b|\bby [\w-]+|(?<= )(new|unchanged)(?= )"
+)
 # The blocks whose output depends on how far the engine is by itself, or that print none.
 UNSHOWN = {"freshline up --detach\nfreshline status\n", "freshline status\n", "freshline down\n"}
 CHECKS = """query ($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {

@@ -307,6 +307,7 @@ def test_functions_that_hang_stop_no_other_table_and_are_cancelled_or_ended(engi
             f"@freshline.table(freshness='10 minutes', options={{'python.time-limit': '{limit}'}})\n"
             f"def {name}(big):\n    while True:\n        pass\n"
         )
+    assert refresh(engine, "big")["big"]["state"] == "SUCCEEDED"
     asked = {name: engine.submit("refresh", tables=[name], upstreams=False) for name in ("patient", "endless")}
 
     # Both places of the engine would be taken.

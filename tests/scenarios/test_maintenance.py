@@ -121,7 +121,7 @@ def test_many_small_commits_become_one_file_and_a_short_log(tables):
     assert records == []  # the store was lost; maintenance is not
 
 
-def test_what_somebody_needs_is_kept_however_old_it_is(tables):
+def test_a_version_that_somebody_needs_is_kept_however_old_it_is(tables):
     tables.create_savepoint("calm")
     saved = tables.rows("t")
     register_consumer("billing", "t", expires_after="100 days", project=tables.settings)
