@@ -261,8 +261,9 @@ def test_an_exception_of_a_merge_is_an_error_at_its_table(project, site, method)
 @pytest.mark.parametrize("name", ["shown", "meaning", "left_behind", "dataset", "retained_above"])
 def test_a_property_that_only_people_see_is_tried_when_the_source_is_declared(project, site, name):
     project.declare("s.sql", SOURCE)
-    code = f"    @property\n    def {name}(self):\n        raise KeyError('nothing')\n\n"
-    with changed(site, spool=[("    def open(", f"{code}    def open(")]):
+    last = '        return {"path": self.path}\n'
+    code = f"\n    @property\n    def {name}(self):\n        raise KeyError('nothing')\n"
+    with changed(site, spool=[(last, last + code)]):
         rule, _, message = project.error()
 
     assert rule == "EXTENSION"

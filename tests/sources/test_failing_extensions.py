@@ -47,11 +47,26 @@ def spool(lab, tmp_path, monkeypatch):
                 code += f"\n    def {method}:\n        {FAIL.format(name=method.split('(')[0])}\n"
                 code += f"        return super().{call}\n"
         if name == "spool":
+            opened = "    def open(self, spec, host):\n        return super().open(spec, host)\n\n"
+            code = code.replace("    def resolve(", f"{opened}    def resolve(")
             code = failing(code).replace(FAIL.format(name="shown"), "pass")
         (folder / f"{name}.py").write_text(code, encoding="utf-8")
     write_package(folder, "freshline-spool", ENTRIES)
     with on_the_path(folder, MODULES):
         yield SpoolFile(lab, tmp_path)
+
+
+def test_a_reader_that_is_not_where_its_connector_says_is_named(spool, lab, monkeypatch):
+    spool.declare()
+    kind = type(lab.runtime.graph.sources[0].connection)
+    monkeypatch.setattr(kind, "reader", "spool_writer:SpoolReader")
+    spool.send({"id": 1, "a": "x"})
+    error = lab.refresh("s").error
+
+    assert (error.code, error.message.partition(" (")[0]) == (
+        "EXTENSION_FAILED",
+        f"Spool.open of {PACKAGE} raised ModuleNotFoundError: No module named 'spool_writer'",
+    )
 
 
 def test_each_method_of_a_connector_that_fails_is_named_and_the_next_refresh_goes_on(spool, lab, monkeypatch, caplog):

@@ -15,6 +15,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -153,15 +154,16 @@ class Connector(Extension, ABC):
     """A kind of system outside; subclasses are frozen dataclasses, whose fields are what one declaration says.
 
     `title` is the name in sentences (`a source of Kafka`). `options` are those of this connector alone. `has_lines`
-    says that records are lines of files, so that formats that need a file's first line can be read. `is_log` says that
-    rows arrive in a log table of ours, else the Delta table at `table_path` is read in place. `position` is how far a
-    log table has read, None where there is none. `partition` is the stored column that says which part of the source a
-    record is of, where each part has an order of its own, as in Kafka; None where the source is one. The watermark
-    follows the slowest part. `kind` is what Dagster shows at the asset, None for the format's name. `record_format` is
-    the name of the format that all records have, where no declaration says it. `record_key` is the stored column that
-    has the bytes of a record's key, and `record_time` that of the time which the system gave it. `delivers_again` says
-    that the system may send an event of a change feed a second time, so that events are compared with those that came
-    before.
+    says that records are lines of files, so that formats that need a file's first line can be read. `is_log` says
+    that rows arrive in a log table of ours, else the Delta table at `table_path` is read in place. `position` is
+    how far a log table has read, None where there is none. `reader` names the class or function that makes the
+    reader of a source and a host, as `module:Class`. It is loaded with the first refresh, because it may load
+    Spark. `partition` is the stored column that says which part of the source a record is of, where each part has
+    an order of its own, as in Kafka; None where the source is one. The watermark follows the slowest part. `kind`
+    is what Dagster shows at the asset, None for the format's name. `record_format` is the name of the format that
+    all records have, where no declaration says it. `record_key` is the stored column that has the bytes of a
+    record's key, and `record_time` that of the time which the system gave it. `delivers_again` says that the system
+    may send an event of a change feed a second time, so that events are compared with those that came before.
     """
 
     name: ClassVar[str]
@@ -171,6 +173,7 @@ class Connector(Extension, ABC):
     has_lines: ClassVar[bool] = False
     is_log: ClassVar[bool] = True
     position: ClassVar[type[Position] | None] = None
+    reader: ClassVar[str | None] = None
     partition: ClassVar[str | None] = None
     kind: ClassVar[str | None] = None
     record_format: ClassVar[str | None] = None
@@ -232,8 +235,15 @@ class Connector(Extension, ABC):
         raise NotImplementedError(f"{self.name} is not read in place")
 
     def open(self, spec: SourceSpec, host: Any) -> Any:
-        """The reader of a source, a `freshline.sources.reader.Reader`; `host` is what it may use of the engine."""
-        raise NotImplementedError(f"{self.name} is read in place")
+        """The reader of a source, a `freshline.sources.reader.Reader`; `host` is what it may use of the engine.
+
+        By default that of `reader`. Raises NotImplementedError for a source that is read in place.
+        """
+        if self.reader is None:
+            raise NotImplementedError(f"{self.name} is read in place")
+        module, _, name = self.reader.partition(":")
+        with calling(type(self), "open", spec):
+            return getattr(import_module(module), name)(spec, host)
 
     @classmethod
     def quarantined_metadata(cls) -> dict[str, Metadata]:

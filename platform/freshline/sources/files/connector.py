@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from freshline.sources.files.position import FilesPosition
 from freshline.values.connector import FILE, RECORD, WHEN_INGESTED, Connector, Metadata, Place
@@ -16,7 +16,7 @@ from freshline.values.options import Kind, Option, Reference
 from freshline.values.rules import declaration_error
 
 if TYPE_CHECKING:
-    from freshline.values.spec import SourceSpec
+    pass
 
 # Two letters at least, so that no drive of Windows is one; what follows is no part of a name with a colon in it.
 _SCHEME = re.compile(
@@ -46,6 +46,7 @@ class Files(Connector):
     }
     has_lines: ClassVar[bool] = True
     position: ClassVar[type[FilesPosition]] = FilesPosition
+    reader: ClassVar[str | None] = "freshline.sources.files.reader:FilesReader"
 
     @property
     def shown(self) -> Mapping[str, str]:
@@ -74,12 +75,6 @@ class Files(Connector):
                 "OPTION_VALUE", f"option 'path': {folder} is a file. Write the folder in which files land.", at
             )
         return replace(self, path=folder)
-
-    def open(self, spec: SourceSpec, host: Any) -> Any:
-        # Loads Spark.
-        from freshline.sources.files.reader import FilesReader
-
-        return FilesReader(spec, host)
 
 
 def _check_path(path: str, written: str, at: Location) -> None:

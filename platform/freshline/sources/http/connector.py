@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from freshline.sources.files.connector import Files
 from freshline.sources.http.position import HttpPosition
@@ -13,7 +13,7 @@ from freshline.values.names import TableName
 from freshline.values.options import Option, Options, Reference, join_words
 
 if TYPE_CHECKING:
-    from freshline.values.spec import SourceSpec
+    pass
 
 # One value of JSON, or a list of them; the other types are lines, which are stored as they come.
 ONE_VALUE = "application/json"
@@ -41,6 +41,7 @@ class Http(Files):
         Option("token", "what a post must bear", required="a reference to what posts must bear", secret=True),
     )
     position: ClassVar[type[HttpPosition]] = HttpPosition
+    reader: ClassVar[str | None] = "freshline.sources.http.reader:HttpReader"
     kind: ClassVar[str | None] = "http"
 
     @classmethod
@@ -62,9 +63,3 @@ class Http(Files):
     @property
     def left_behind(self) -> str:
         return f"When its file is removed, nobody can post to it, and its posts stay in {self.path}."
-
-    def open(self, spec: SourceSpec, host: Any) -> Any:
-        # Loads Spark.
-        from freshline.sources.http.reader import HttpReader
-
-        return HttpReader(spec, host)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from freshline.sources.jdbc.position import QueryPosition
 from freshline.sources.tls import TLS_OPTIONS, tls_files
@@ -13,7 +13,7 @@ from freshline.values.connector import WHEN_INGESTED, Connector, Metadata, Place
 from freshline.values.options import Kind, Option, Options
 
 if TYPE_CHECKING:
-    from freshline.values.spec import SourceSpec
+    pass
 
 SNAPSHOT, INCREMENTAL = "snapshot", "incremental"
 # The system column of Postgres that has the transaction which wrote a row.
@@ -96,6 +96,7 @@ class Jdbc(Connector):
     )
     metadata: ClassVar[Mapping[str, Metadata]] = WHEN_INGESTED
     position: ClassVar[type[Position] | None] = QueryPosition
+    reader: ClassVar[str | None] = "freshline.sources.jdbc.reader:QueryReader"
     record_format: ClassVar[str | None] = "rows"
     delivers_again: ClassVar[bool] = False
 
@@ -143,12 +144,6 @@ class Jdbc(Connector):
     def shown(self) -> Mapping[str, str]:
         column = {} if self.column is None else {"column": self.column.text}
         return {"table": self.full_name, "read": self.read, **column}
-
-    def open(self, spec: SourceSpec, host: Any) -> Any:
-        # Loads Spark.
-        from freshline.sources.jdbc.reader import QueryReader
-
-        return QueryReader(spec, host)
 
 
 def _table(options: Options) -> tuple[Name | None, Name]:

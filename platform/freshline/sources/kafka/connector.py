@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from freshline.sources.kafka.position import TopicPosition
 from freshline.sources.starting import read_starting
@@ -13,7 +13,7 @@ from freshline.values.connector import RECORD, WHEN_INGESTED, Connector, Metadat
 from freshline.values.options import Kind, Option, Options, Reference
 
 if TYPE_CHECKING:
-    from freshline.values.spec import SourceSpec
+    pass
 
 # Options that begin like this are handed to the client of Kafka as they are, without these letters.
 CLIENT = "kafka."
@@ -86,6 +86,7 @@ class Kafka(Connector):
         "headers": Metadata("ARRAY<STRUCT<key: STRING, value: BINARY>>", HEADERS),
     }
     position: ClassVar[type[Position] | None] = TopicPosition
+    reader: ClassVar[str | None] = "freshline.sources.kafka.reader:KafkaReader"
     partition: ClassVar[str | None] = PARTITION
     record_key: ClassVar[str | None] = KEY
     record_time: ClassVar[str | None] = TIMESTAMP
@@ -126,12 +127,6 @@ class Kafka(Connector):
         # The value of a reference is not shown, not even here.
         first = self.servers.partition(",")[0].strip()
         return "kafka" if "${" in first else f"kafka://{first}", self.topic
-
-    def open(self, spec: SourceSpec, host: Any) -> Any:
-        # Loads Spark.
-        from freshline.sources.kafka.reader import KafkaReader
-
-        return KafkaReader(spec, host)
 
 
 def _accepted_gaps(options: Options) -> tuple[tuple[int, int, int], ...]:

@@ -85,6 +85,7 @@ class Kinesis(Connector):
         "timestamp": Metadata("TIMESTAMP", TIMESTAMP, ordered=True),
     }
     position: ClassVar[type[Position] | None] = KinesisPosition
+    reader: ClassVar[str | None] = "freshline.sources.kinesis.reader:KinesisReader"
     partition: ClassVar[str | None] = SHARD
     kind: ClassVar[str | None] = "kinesis"
 
@@ -127,17 +128,16 @@ class Kinesis(Connector):
         return {"stream": self.stream, **{name: text for name, text in where.items() if text is not None}}
 
     def open(self, spec: SourceSpec, host: Any) -> Any:
-        # Loads Spark and boto3, which is there only where the extra is installed.
         try:
-            from freshline.sources.kinesis.reader import KinesisReader
+            return super().open(spec, host)
         except ModuleNotFoundError as error:
+            # It is there only where the extra is installed.
             if error.name not in ("boto3", "botocore"):
                 raise
             raise StreamError(
                 "boto3 is not installed, by which Kinesis is read. Run: pip install 'freshline[kinesis]'.",
                 where=str(spec.written_at),
             ) from error
-        return KinesisReader(spec, host)
 
 
 def _matching(options: Options, key: str, pattern: re.Pattern[str], expected: str) -> str | None:

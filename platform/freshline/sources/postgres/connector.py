@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from freshline.sources.postgres.position import WalPosition
 from freshline.sources.tls import TLS_OPTIONS, tls_files
@@ -13,7 +13,7 @@ from freshline.values.connector import RECORD, WHEN_INGESTED, Connector, Metadat
 from freshline.values.options import Option, Options
 
 if TYPE_CHECKING:
-    from freshline.values.spec import SourceSpec
+    pass
 
 COMMIT = "_freshline_commit"
 # As Postgres has them: a slot is a folder on its disk.
@@ -65,6 +65,7 @@ class Postgres(Connector):
         "commit": Metadata("STRING", COMMIT),
     }
     position: ClassVar[type[Position] | None] = WalPosition
+    reader: ClassVar[str | None] = "freshline.sources.postgres.reader:PostgresReader"
     kind: ClassVar[str | None] = "postgres"
     record_format: ClassVar[str | None] = "pgoutput"
     delivers_again: ClassVar[bool] = False
@@ -118,12 +119,6 @@ class Postgres(Connector):
     @property
     def retained_above(self) -> int | None:
         return self.most_retained
-
-    def open(self, spec: SourceSpec, host: Any) -> Any:
-        # Loads Spark and psycopg.
-        from freshline.sources.postgres.reader import PostgresReader
-
-        return PostgresReader(spec, host)
 
 
 def _checked(options: Options, key: str, pattern: re.Pattern[str], accepted: str) -> str:

@@ -103,6 +103,7 @@ class RabbitMq(Connector):
         "digest": Metadata("BINARY", DIGEST, quarantined=True),
     }
     position: ClassVar[type[Position] | None] = RabbitPosition
+    reader: ClassVar[str | None] = "freshline.sources.rabbitmq.readers:open_reader"
     kind: ClassVar[str | None] = "rabbitmq"
 
     @classmethod
@@ -176,18 +177,16 @@ class RabbitMq(Connector):
         return f"When its file is removed, the queue {self.queue} stays at the broker, and its messages wait there."
 
     def open(self, spec: SourceSpec, host: Any) -> Any:
-        # Loads Spark and pika, which is there only where the extra is installed.
         try:
-            from freshline.sources.rabbitmq.queue import QueueReader
-            from freshline.sources.rabbitmq.stream import StreamReader
+            return super().open(spec, host)
         except ModuleNotFoundError as error:
+            # It is there only where the extra is installed.
             if error.name != "pika":
                 raise
             raise QueueError(
                 "pika is not installed, by which RabbitMQ is read. Run: pip install 'freshline[rabbitmq]'.",
                 where=str(spec.written_at),
             ) from error
-        return StreamReader(spec, host) if self.stream else QueueReader(spec, host)
 
 
 def _name(options: Options, key: str) -> str:
