@@ -1,7 +1,7 @@
 """The prose of docs, docstrings and comments: no sentence begins with `What`, and cited rules exist.
 
-In the docs semicolons are rare too, and in docstrings and comments the words for which the field has others. Only prose
-counts. Examples, code in backquotes and the addresses of links are left out.
+Words are rare for which the field has others, and in the docs semicolons too. Only prose counts. Examples, code in
+backquotes and the addresses of links are left out.
 """
 
 from __future__ import annotations
@@ -83,6 +83,15 @@ def test_semicolons_are_rare(page: Path) -> None:
     lines = [line for line in prose(page.read_text(encoding="utf-8")).split("\n") if ";" in line]
 
     assert sum(line.count(";") for line in lines) <= MOST_SEMICOLONS, lines
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_vague_words_are_rare(page: Path) -> None:
+    text = prose(page.read_text(encoding="utf-8"))
+    vague = VAGUE.findall(text)
+
+    # One is right on the shortest page.
+    assert len(vague) <= max(1, MOST_VAGUE_IN_A_THOUSAND * len(text.split()) / 1_000), vague
 
 
 @pytest.mark.seconds
