@@ -75,7 +75,7 @@ def compare_commits(warehouse: Path, transactions: Sequence[Transaction]) -> Com
 
 def read_commits(warehouse: Path, table: str) -> list[Commit]:
     """The commits of a table whose receipts move rows, in their order."""
-    names = FEEDS if table == REVENUE else (table,)
+    names = tuple(FEEDS) if table == REVENUE else (table,)
     logs = {name: _receipts(warehouse / name) for each in names for name in (each, FEEDS[each])}
     found = []
     for version, receipt in _receipts(warehouse / table).items():

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from freshline.commit.delta_log import newest_version
 from freshline.refresh.graph_in_memory import Edges, Numbers, Ranks, number_nodes, ranks
-from freshline.refresh.ranks import DAMPING, MOST_RANK_ROUNDS, PART, Step, remaining_error
+from freshline.refresh.ranks import DAMPING, MOST_RANK_ROUNDS, PART, RankChange, remaining_error
 from freshline.values.names import TableName
 
 EDGES, PER_COMPONENT, NEW, FILES = 5_000_000, 10, 1_000, 20
@@ -133,7 +133,7 @@ def _plain_rounds(edges: Edges) -> int:
         given = (before / out)[edges.source]
         after = 1.0 - DAMPING + DAMPING * np.bincount(edges.target, weights=given, minlength=edges.count)
         moved = np.abs(after - before)
-        if remaining_error(Step(moved.sum(), moved.max(), after.max())) <= TOLERANCE * PART:
+        if remaining_error(RankChange(moved.sum(), moved.max(), after.max())) <= TOLERANCE * PART:
             return number
         before = after
     raise AssertionError

@@ -6,7 +6,7 @@ from typing import Any
 
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import Runtime
-from freshline.sources.reader import Asked
+from freshline.sources.reader import ReadRequest
 from freshline.values.names import TableName
 
 
@@ -20,7 +20,7 @@ class LogPosition:
     def read(self) -> int:
         """Read all that is new; how many records it was."""
         records = 0
-        inspection = self.reader.inspect(self.position, Asked(Cancellation()))
+        inspection = self.reader.inspect(self.position, ReadRequest(Cancellation()))
         while (portion := self.reader.cut(inspection, self.position)) is not None:
             portion = self.reader.prepare(None, portion, None, Cancellation())
             records += portion.most_records

@@ -14,7 +14,7 @@ from measure import Comparison, Cost, cost_of, middle
 from project import Project, refresh
 from pyspark.sql import SparkSession
 
-from freshline.patterns.matcher import Rows, find_matches
+from freshline.patterns.matcher import PartitionRows, find_matches
 from freshline.patterns.pattern import parse_pattern
 from freshline.patterns.program import compile_pattern
 
@@ -64,7 +64,7 @@ def _rate(name: str, within: int | None) -> Rate:
     masks = (1 + 2 * falls + 4 * rises).tolist()
     times = list(range(len(masks)))
 
-    def seconds(rows: Rows) -> float:
+    def seconds(rows: PartitionRows) -> float:
         found = []
         for _ in range(RUNS):
             began = time.process_time()
@@ -73,7 +73,7 @@ def _rate(name: str, within: int | None) -> Rate:
             found.append(time.process_time() - began)
         return sorted(found)[RUNS // 2]
 
-    few, many = seconds(Rows(masks[:count], times[:count])), seconds(Rows(masks, times))
+    few, many = seconds(PartitionRows(masks[:count], times[:count])), seconds(PartitionRows(masks, times))
     return Rate(name, count, few, many)
 
 

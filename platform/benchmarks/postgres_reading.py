@@ -27,7 +27,7 @@ from project import Project
 
 from freshline.engine.java import find_java
 from freshline.refresh.cancellation import Cancellation
-from freshline.sources.reader import Asked
+from freshline.sources.reader import ReadRequest
 from resources.broker import Broker, new_broker
 from tests.databases import Database
 from tests.postgres import PostgresServer, find_programs, running_server
@@ -99,7 +99,7 @@ def idle_looks(changing: Changing, reader: Any, position: Any) -> str:
     """CPU of checks that find nothing new, of this process and of the server; all is read up to `position`."""
     ours, of_server = tree_cpu_seconds(), tree_cpu_seconds(changing.postmaster)
     for _ in range(LOOKS):
-        if reader.inspect(position, Asked(Cancellation())).is_new:
+        if reader.inspect(position, ReadRequest(Cancellation())).is_new:
             raise SystemExit("a look found something new")
     ours = (tree_cpu_seconds() - ours) / LOOKS * 1000
     of_server = (tree_cpu_seconds(changing.postmaster) - of_server) / LOOKS * 1000

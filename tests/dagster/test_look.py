@@ -10,7 +10,7 @@ from freshline.dagster.inspection import leave_alone
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_declarations
 from freshline.plan.intentions import Intentions, Suspension
-from freshline.report.notices import Standing
+from freshline.report.notices import TableUpkeep
 from freshline.values.names import TableName
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -46,25 +46,25 @@ def suspended(*tables: str, **changes: object) -> Intentions:
 def test_below_a_suspended_table_is_what_it_drives(graph):
     standings, reasons = leave_alone(graph, suspended("clean", reason="sale"), {})
 
-    assert standings == {name("clean"): Standing.SUSPENDED, name("priced"): Standing.BLOCKED}
+    assert standings == {name("clean"): TableUpkeep.SUSPENDED, name("priced"): TableUpkeep.BLOCKED}
     assert reasons[name("clean")].startswith("suspended by operator since 2026-11-01 12:00")
     assert reasons[name("clean")].endswith(": sale")
     assert reasons[name("priced")] == "clean, which drives it, is suspended"
 
 
 def test_a_suspended_dimension_blocks_nothing(graph):
-    assert leave_alone(graph, suspended("rate"), {})[0] == {name("rate"): Standing.SUSPENDED}
+    assert leave_alone(graph, suspended("rate"), {})[0] == {name("rate"): TableUpkeep.SUSPENDED}
 
 
 def test_a_table_that_a_person_suspended_is_that_and_not_blocked(graph):
     standings, _ = leave_alone(graph, suspended("orders", "clean", until=NOW), {})
 
-    assert standings[name("clean")] is Standing.SUSPENDED
+    assert standings[name("clean")] is TableUpkeep.SUSPENDED
 
 
 def test_a_switch_says_least(graph):
     paused = {name("priced"): "switched off", name("rate"): "switched off"}
     standings, reasons = leave_alone(graph, suspended("clean"), paused)
 
-    assert standings[name("priced")] is Standing.BLOCKED
-    assert (standings[name("rate")], reasons[name("rate")]) == (Standing.PAUSED, "switched off")
+    assert standings[name("priced")] is TableUpkeep.BLOCKED
+    assert (standings[name("rate")], reasons[name("rate")]) == (TableUpkeep.PAUSED, "switched off")

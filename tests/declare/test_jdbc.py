@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from freshline.sources.jdbc.connector import Jdbc, Name, Overlap
-from freshline.sources.jdbc.format import Rows
+from freshline.sources.jdbc.format import QueryRows
 from freshline.values.names import TableName
 from freshline.values.spec import SourceSpec
 
@@ -33,7 +33,7 @@ def test_a_source_has_its_defaults_and_is_a_change_feed(project):
     source, jdbc = read(project)
 
     assert jdbc == Jdbc("${file:secrets/shop}", Name("public", False), Name("orders", False), "snapshot")
-    assert (source.format, source.is_change_feed, source.unique_key) == (Rows(), True, ())
+    assert (source.format, source.is_change_feed, source.unique_key) == (QueryRows(), True, ())
     assert jdbc.shown == {"table": "public.orders", "read": "snapshot"}
     # It is the same when it is read from the cache of declarations.
     assert read(project)[0] == source

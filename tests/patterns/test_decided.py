@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from freshline.patterns.matcher import Condition, Match, Rows, Skip, SkipError, SkipTo, find_matches
+from freshline.patterns.matcher import Condition, Match, PartitionRows, Skip, SkipError, SkipTo, find_matches
 from freshline.patterns.pattern import parse_pattern
 from freshline.patterns.program import compile_pattern
 from tests.lanes import few_or_many
@@ -22,7 +22,7 @@ SKIPS = (Skip(), Skip(SkipTo.NEXT_ROW), Skip(SkipTo.LAST, frozenset({1})), Skip(
 
 
 def decided(
-    pattern: str, rows: Rows, skip: Skip, within: int | None, conditions: Mapping[int, Condition]
+    pattern: str, rows: PartitionRows, skip: Skip, within: int | None, conditions: Mapping[int, Condition]
 ) -> list[Match | str]:
     """The matches, with a word at the end where SKIP TO names a row that is not there."""
     found: list[Match | str] = []
@@ -52,12 +52,14 @@ def test_rows_to_come_change_no_decided_match(pattern: str, cases: int) -> None:
             times.append(int(times[-1] or 0 if times else 0) + chance.choice((0, 1, 1, 3)))
         skip, within = chance.choice(SKIPS), chance.choice((None, None, 1, 3))
         conditions = chance.choice(({}, {0: longer}, {1: longer}))
-        whole = decided(pattern, Rows(masks, times), skip, within, conditions)
+        whole = decided(pattern, PartitionRows(masks, times), skip, within, conditions)
         # The rows up to each time, all of those at that time among them.
         found = []
         for until in range(-1, 30):
             known = sum(1 for time in times if time is not None and time <= until)
-            found.append(decided(pattern, Rows(masks[:known], times[:known], until + 1), skip, within, conditions))
+            found.append(
+                decided(pattern, PartitionRows(masks[:known], times[:known], until + 1), skip, within, conditions)
+            )
         for fewer, more in pairwise([*found, whole]):
             assert more[: len(fewer)] == fewer
         compared += sum(map(len, found))
@@ -79,7 +81,7 @@ def test_rows_to_come_change_no_decided_match(pattern: str, cases: int) -> None:
     ],
 )
 def test_a_match_is_decided_when_no_row_to_come_can_be_in_it(pattern, masks, within, more_from, count) -> None:
-    rows = Rows(masks, range(len(masks)), more_from)
+    rows = PartitionRows(masks, range(len(masks)), more_from)
 
     assert len(decided(pattern, rows, Skip(), within, {})) == count
     assert len(decided(pattern, rows, Skip(), within, {0: lambda labels, start, row: True})) == count

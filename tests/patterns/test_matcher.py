@@ -11,7 +11,7 @@ from types import MappingProxyType
 import pytest
 
 from freshline.patterns import matcher, program
-from freshline.patterns.matcher import BudgetError, Match, Rows, Skip, SkipError, SkipTo, find_matches
+from freshline.patterns.matcher import BudgetError, Match, PartitionRows, Skip, SkipError, SkipTo, find_matches
 from freshline.patterns.pattern import Pattern, parse_pattern, variables_of
 from freshline.patterns.program import PatternTooLargeError, compile_pattern
 from tests.patterns.by_definition import Condition, Definition, Row, Way, by_expression
@@ -44,7 +44,9 @@ def found(
     masks = [sum(1 << NUMBERS[name] for name in row) for row in rows]
     always = {0: lambda labels, start, row: True} if backtracking else None
     asked = {NUMBERS[name]: with_numbers(name, condition) for name, condition in conditions.items()}
-    searched = find_matches(compiled, Rows(masks, times), skip=skip_of(skip), within=within, conditions=asked or always)
+    searched = find_matches(
+        compiled, PartitionRows(masks, times), skip=skip_of(skip), within=within, conditions=asked or always
+    )
     matches: list[tuple[int, Way]] = []
     try:
         matches.extend((match.begin, way_of(match, compiled)) for match in searched)
@@ -187,7 +189,7 @@ def test_a_pattern_that_makes_others_try_every_way_is_followed_in_one_pass():
     compiled = compile_pattern(parse_pattern("((A+)+)+ B"), NUMBERS)
 
     began = time.process_time()
-    assert list(find_matches(compiled, Rows([1] * 10_000))) == []
+    assert list(find_matches(compiled, PartitionRows([1] * 10_000))) == []
     assert time.process_time() - began < 2
 
 
@@ -195,25 +197,25 @@ def test_ways_that_cannot_be_merged_are_counted():
     compiled = compile_pattern(parse_pattern("((A+)+)+ B"), NUMBERS)
 
     with pytest.raises(BudgetError):
-        list(find_matches(compiled, Rows([1] * 60), conditions={0: lambda *_: True}, budget=100_000))
+        list(find_matches(compiled, PartitionRows([1] * 60), conditions={0: lambda *_: True}, budget=100_000))
     with pytest.raises(BudgetError):
-        list(find_matches(compiled, Rows([1] * 2_000, range(2_000)), within=1_500, budget=100_000))
+        list(find_matches(compiled, PartitionRows([1] * 2_000, range(2_000)), within=1_500, budget=100_000))
 
 
 def test_rows_that_are_searched_again_and_again_are_counted():
     compiled = compile_pattern(parse_pattern("(A+ B) | A"), NUMBERS)
 
     with pytest.raises(BudgetError):
-        list(find_matches(compiled, Rows([1] * 2_000), budget=100_000))
-    assert len(list(find_matches(compiled, Rows([1] * 200), budget=100_000))) == 200
+        list(find_matches(compiled, PartitionRows([1] * 2_000), budget=100_000))
+    assert len(list(find_matches(compiled, PartitionRows([1] * 200), budget=100_000))) == 200
     # One pass over rows is never too much.
-    assert len(list(find_matches(compiled, Rows([1, 1, 2] * 50_000), budget=0))) == 50_000
+    assert len(list(find_matches(compiled, PartitionRows([1, 1, 2] * 50_000), budget=0))) == 50_000
 
 
 def test_a_core_matches_two_hundred_thousand_rows_a_second_and_more():
     compiled = compile_pattern(parse_pattern("A B+ C+"), NUMBERS)
     rng = random.Random(2)
-    rows = Rows([1 | rng.choice((0, 2, 4, 6)) for _ in range(100_000)], range(100_000))
+    rows = PartitionRows([1 | rng.choice((0, 2, 4, 6)) for _ in range(100_000)], range(100_000))
 
     def rate(within: int | None) -> float:
         began = time.process_time()
@@ -238,7 +240,7 @@ def test_ten_times_the_rows_take_at_most_twelve_times_as_long():
         rng = random.Random(1)
         masks = [1 << rng.choice((0, 1, 1, 2, 2)) for _ in range(count)]
         began = time.process_time()
-        assert sum(1 for _ in find_matches(compiled, Rows(masks))) > count // 50
+        assert sum(1 for _ in find_matches(compiled, PartitionRows(masks))) > count // 50
         return time.process_time() - began
 
     # In pairs, because other processes take caches away for a while. By the square of the rows it would be a hundred.

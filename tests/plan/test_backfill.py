@@ -8,7 +8,7 @@ import pytest
 
 from freshline.declare.project import read_project
 from freshline.declare.project_settings import read_settings
-from freshline.plan.backfill import Asked, plan_backfill
+from freshline.plan.backfill import RequestedBackfill, plan_backfill
 from freshline.values.names import TableName
 from freshline.values.partition import PartitionState
 
@@ -50,7 +50,7 @@ def plan(graph, table, first, last, *, states=None, **asked):
     name = TableName.parse(table)
     spec = graph.table(name)
     partitions = tuple(spec.time_partitions.between(first, last, NOW))
-    return plan_backfill(graph, Asked(name, partitions, **asked), states or {}, NOW)
+    return plan_backfill(graph, RequestedBackfill(name, partitions, **asked), states or {}, NOW)
 
 
 def told(chunks):
@@ -103,8 +103,8 @@ def test_a_cascade_goes_by_partitions_where_they_follow_and_else_by_what_changes
 def test_values_and_whole_tables_are_planned_too(graph):
     name = TableName.parse("same")
 
-    values = plan_backfill(graph, Asked(name, values=((("ds", "a/b"), ("r", "x")),)), {}, NOW)
-    whole = plan_backfill(graph, Asked(name, cascade=True, full=True), {}, NOW)
+    values = plan_backfill(graph, RequestedBackfill(name, values=((("ds", "a/b"), ("r", "x")),)), {}, NOW)
+    whole = plan_backfill(graph, RequestedBackfill(name, cascade=True, full=True), {}, NOW)
 
     assert told(values) == [("same", "ds=a/b/r=x", "replace")]
     assert {name for name, _, _ in told(whole)} == {"same", "joined", "monthly", "plain"}

@@ -20,7 +20,7 @@ from freshline.plan.savepoint import (
 )
 from freshline.sources.files.position import FilesPosition
 from freshline.values.names import TableName
-from freshline.values.partition import Span
+from freshline.values.partition import PartitionSpan
 from freshline.values.position import TablePosition
 from freshline.values.receipt import Receipt
 
@@ -59,7 +59,7 @@ def test_a_receipt_that_comes_back_speaks_of_the_same_rows_by_their_new_numbers(
     cut = {"log": {"table_id": "id-log", "seq": 5}, "other": {"table_id": "x", "version": 4}}
     positions = {LOG: TablePosition("id-log", 5, 5), DIMENSION: TablePosition("id-d", 2, 2)}
     days = [datetime(2026, 10, day, tzinfo=UTC) for day in (1, 2, 3)]
-    spans = (Span(days[0], days[1], "f"), Span(days[1], days[2], "f", positions))
+    spans = (PartitionSpan(days[0], days[1], "f"), PartitionSpan(days[1], days[2], "f", positions))
     base = replace(receipt(TABLE, 4, positions, cut), partitions={"p": positions}, spans=spans, pending_lookups=3)
     found = restored(base, pending_lookups=8)
 

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from freshline.query import exactness
 from freshline.query.rules import key_columns, keys, touched_rows
-from freshline.query.tree import Reading, read_as
+from freshline.query.tree import RelationState, read_as
 from freshline.sql import window_functions
 from freshline.sql.count_windows import CountCall
 from freshline.sql.session_windows import SessionCall
@@ -34,7 +34,7 @@ def nothing_kept():
 
 def only_new(real):
     """The other side of a join is read as it is now, never as it was."""
-    return lambda node, reading, changed: real(node, Reading.NEW, changed)
+    return lambda node, reading, changed: real(node, RelationState.NEW, changed)
 
 
 def without_padded_rows(real):
@@ -226,7 +226,7 @@ def without_time(real):
 
 def at_new_time_only(real):
     """A row that went away counts only if temporal filters would let it through now."""
-    return lambda condition, changed: read_as(condition, Reading.NEW, changed)
+    return lambda condition, changed: read_as(condition, RelationState.NEW, changed)
 
 
 OF_TIME = [

@@ -22,7 +22,7 @@ from freshline.sql.query_parser import parse_query, parse_sql
 from freshline.values.freshness import Freshness
 from freshline.values.location import Location
 from freshline.values.names import TableName
-from freshline.values.query import Span
+from freshline.values.query import TextSpan
 from freshline.values.reason import Reason
 from freshline.values.spec import TableSpec
 
@@ -201,7 +201,7 @@ def test_an_expression_is_given_as_it_was_written():
     known = Query("SELECT to_char( s.ts , 'yyyy-MM') AS m FROM s")
     (item,) = known.tree.expressions
 
-    assert known.span(item.this) == Span(7, 33)
+    assert known.span(item.this) == TextSpan(7, 33)
     assert known.written(item.this, lambda column: f"<{column.name}>") == "to_char( <ts> , 'yyyy-MM')"
     assert known.written(exp.column("made"), lambda column: column.name) is None
 

@@ -21,7 +21,7 @@ from freshline.query.clock import ClockSpan
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.algebra import SIGN, AggregateKind, Algebra, find_algebra
 from freshline.query.rules.keys import Affected, Stage, find_affected
-from freshline.query.tree import Reading, view_of
+from freshline.query.tree import RelationState, view_of
 from freshline.values.clock import CLOCK
 from freshline.values.reason import Reason
 
@@ -87,8 +87,8 @@ class TwoTimes:
         return Found(
             affected.columns,
             self._rows(self._all_of(affected.queries)),
-            self._rows(_different(results[Reading.OLD], results[Reading.NEW], affected.columns)),
-            alike=not self._rows(_different(alike, results[Reading.NEW], affected.columns)),
+            self._rows(_different(results[RelationState.OLD], results[RelationState.NEW], affected.columns)),
+            alike=not self._rows(_different(alike, results[RelationState.NEW], affected.columns)),
         )
 
     def look_at_groups(self, query: str, clock: ClockSpan | None = None) -> dict[Row, tuple[Sums, Sums]] | None:
@@ -106,12 +106,12 @@ class TwoTimes:
                 f'SELECT *, {sign} AS "{SIGN}" FROM (FROM {these}_{name} EXCEPT ALL FROM {others}_{name})'
                 for sign, these, others in ((1, "new", "old"), (-1, "old", "new"))
             )
-            self._make(view_of(Reading.SIGNED, name), f"{more} UNION ALL {less}")
+            self._make(view_of(RelationState.SIGNED, name), f"{more} UNION ALL {less}")
         for stage in algebra.stages:
-            self._make(view_of(Reading.NEW, stage.relation), translated(stage.new))
+            self._make(view_of(RelationState.NEW, stage.relation), translated(stage.new))
             if stage.old is not None:
-                self._make(view_of(Reading.OLD, stage.relation), translated(stage.old))
-                self._make(view_of(Reading.SIGNED, stage.relation), self._all_of(stage.signed, also="ALL"))
+                self._make(view_of(RelationState.OLD, stage.relation), translated(stage.old))
+                self._make(view_of(RelationState.SIGNED, stage.relation), self._all_of(stage.signed, also="ALL"))
         keys = ", ".join(f"k{number}" for number in range(len(algebra.keys)))
         sums = ", ".join(_signed(one.kind, one.argument) for one in algebra.aggregates)
         width = len(algebra.aggregates)
@@ -119,7 +119,9 @@ class TwoTimes:
         moved = self._by_group(f"SELECT {keys}, {sums} FROM ({terms}) GROUP BY ALL", width)
         results = self._results(query, clock)
         names = ", ".join(f'"{name}"' for name in (*algebra.keys, *(one.column for one in algebra.aggregates)))
-        old, new = (self._by_group(f"SELECT {names} FROM {results[at]}", width) for at in (Reading.OLD, Reading.NEW))
+        old, new = (
+            self._by_group(f"SELECT {names} FROM {results[at]}", width) for at in (RelationState.OLD, RelationState.NEW)
+        )
         nothing = (0,) * width
         found: dict[Row, tuple[Sums, Sums]] = {}
         for group in moved.keys() | old.keys() | new.keys():
@@ -143,15 +145,15 @@ class TwoTimes:
         changed = frozenset([name for name in read if self._changed(name)] or read)
         return changed if clock is None else changed | {CLOCK}
 
-    def _results(self, query: str, clock: ClockSpan | None) -> dict[Reading, str]:
+    def _results(self, query: str, clock: ClockSpan | None) -> dict[RelationState, str]:
         """The tables of the query's rows at the two times. The views of the new ones stay."""
         results = {}
-        for reading in (Reading.OLD, Reading.NEW):
+        for reading in (RelationState.OLD, RelationState.NEW):
             for name, _ in self._columns(query):
                 self._name(name, f"{reading.value}_{name}")
             text = query
             if clock is not None:
-                at = clock.before if reading is Reading.OLD and clock.before is not None else clock.after
+                at = clock.before if reading is RelationState.OLD and clock.before is not None else clock.after
                 text = ClockSpan(at, at).fill(query)
             results[reading] = self._make(f"result_{reading.value}", translated(text))
         return results
@@ -159,18 +161,18 @@ class TwoTimes:
     def _changed(self, name: str) -> bool:
         """Make the views of an input; whether it changed."""
         old, new = f"old_{name}", f"new_{name}"
-        self._name(view_of(Reading.NEW, name), new)
-        self._name(view_of(Reading.OLD, name), old)
-        images = self._make(view_of(Reading.CHANGED, name), f"SELECT DISTINCT * FROM ({_difference(old, new)})")
+        self._name(view_of(RelationState.NEW, name), new)
+        self._name(view_of(RelationState.OLD, name), old)
+        images = self._make(view_of(RelationState.CHANGED, name), f"SELECT DISTINCT * FROM ({_difference(old, new)})")
         return bool(self.connection.execute(f"FROM {images} LIMIT 1").fetchone())
 
     def _provide(self, stage: Stage) -> None:
-        new = self._make(view_of(Reading.NEW, stage.relation), translated(stage.new))
+        new = self._make(view_of(RelationState.NEW, stage.relation), translated(stage.new))
         if stage.old is None:
             return
-        old = self._make(view_of(Reading.OLD, stage.relation), translated(stage.old))
+        old = self._make(view_of(RelationState.OLD, stage.relation), translated(stage.old))
         if stage.changed:
-            self._make(view_of(Reading.CHANGED, stage.relation), self._all_of(stage.changed, also="ALL"))
+            self._make(view_of(RelationState.CHANGED, stage.relation), self._all_of(stage.changed, also="ALL"))
             return
         names = [f"k{number}" for number in range(len(stage.key_columns))]
         keys = f"(SELECT * FROM ({self._all_of(stage.keys)}) AS named ({', '.join(names)}))"
@@ -178,7 +180,7 @@ class TwoTimes:
             f'r."{column}" IS NOT DISTINCT FROM k.{name}' for column, name in zip(stage.key_columns, names, strict=True)
         )
         rows = (f"(SELECT r.* FROM {relation} r SEMI JOIN {keys} k ON {on})" for relation in (new, old))
-        self._make(view_of(Reading.CHANGED, stage.relation), " UNION ALL ".join(rows))
+        self._make(view_of(RelationState.CHANGED, stage.relation), " UNION ALL ".join(rows))
 
     def searched(self, query: str) -> str:
         """A search for affected keys as it is run."""

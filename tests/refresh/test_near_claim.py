@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from freshline.patterns.matcher import Rows, Skip, SkipError, SkipTo, find_matches
+from freshline.patterns.matcher import PartitionRows, Skip, SkipError, SkipTo, find_matches
 from freshline.patterns.pattern import parse_pattern
 from freshline.patterns.program import Program, compile_pattern
 from tests.lanes import few_or_many
@@ -76,7 +76,7 @@ Found = tuple[int, tuple[tuple[int, int], ...]]
 def matches_of(rows: list[Row], program: Program, skip: Skip) -> list[Found]:
     """The time at which each match begins, and its rows with their places. Raises SkipError."""
     rows = sorted(rows)
-    asked = Rows([mask for _, _, mask in rows], [at for at, _, _ in rows])
+    asked = PartitionRows([mask for _, _, mask in rows], [at for at, _, _ in rows])
     return [
         (rows[match.begin][0], tuple((rows[match.begin + n][1], place) for n, place in enumerate(match.places)))
         for match in find_matches(program, asked, skip=skip, within=WITHIN)

@@ -15,7 +15,7 @@ from freshline.report.notices import (
     Memory,
     NoticeKind,
     Punctuality,
-    Standing,
+    TableUpkeep,
     decide_notices,
     silence_seconds,
     turn_seconds,
@@ -44,7 +44,7 @@ class Told:
     def __init__(self, *statuses: TableStatus, turn: float | None = 60.0) -> None:
         self.statuses = {each.table: each for each in statuses}
         self.turns = {} if turn is None else dict.fromkeys(self.statuses, turn)
-        self.left_alone: dict[TableName, Standing] = {}
+        self.left_alone: dict[TableName, TableUpkeep] = {}
         self.memory = Memory()
         self.now = NOW
         self.told_otherwise = False
@@ -113,7 +113,7 @@ def test_a_failure_is_reported_at_once_and_once_and_so_is_its_end():
     told.set(state="FAILED", error={"code": "SOURCE", "message": "gone"})
 
     assert told.tick() == [("orders", OBSERVED)]
-    assert told.notices[0].standing is Standing.FAILED
+    assert told.notices[0].standing is TableUpkeep.FAILED
     assert told.ticks(30) == {}
     told.set(state="SUCCEEDED", error=None)
     assert told.tick() == [("orders", MATERIALIZED)]
@@ -133,10 +133,10 @@ def test_a_table_that_fails_now_and_then_does_not_fill_the_log():
 def test_a_table_that_is_left_alone_is_reported_by_its_standing_whatever_else_is_wrong():
     told = Told(status(state="FAILED"))
     told.tick()
-    told.left_alone = {ORDERS: Standing.SUSPENDED}
+    told.left_alone = {ORDERS: TableUpkeep.SUSPENDED}
 
     assert told.tick() == [("orders", OBSERVED)]
-    assert told.notices[0].standing is Standing.SUSPENDED
+    assert told.notices[0].standing is TableUpkeep.SUSPENDED
 
 
 def test_a_table_without_data_is_reported_when_its_first_data_come():

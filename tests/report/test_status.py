@@ -28,7 +28,7 @@ from freshline.plan.result import RefreshResult
 from freshline.report.status import LastRefresh, RowCounts, TableStatus, read_status
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName
-from freshline.values.partition import Span
+from freshline.values.partition import PartitionSpan
 from freshline.values.position import Position, TablePosition
 from freshline.values.receipt import Receipt
 
@@ -66,7 +66,7 @@ class Project:
         stamp: datetime | None = None,
         positions: dict[TableName, Position] | None = None,
         maintenance: bool = False,
-        spans: tuple[Span, ...] | None = None,
+        spans: tuple[PartitionSpan, ...] | None = None,
     ) -> None:
         receipt = Receipt(
             table=name, fingerprint="f", epoch=1, seq=seq, mode="batch", strategy="append", reason="new rows",
@@ -415,10 +415,10 @@ def test_a_table_that_somebody_replaced_has_its_new_id(project: Project) -> None
 def test_a_table_that_only_has_some_partitions_reports_no_lag(project):
     fresh(project)
     positions = {ORDERS: project.position(ORDERS, seq=1), PRICES: project.position(PRICES)}
-    project.commit(SPEND, 9, 1, positions=positions, spans=(Span(before(60), before(30), "f"),))
+    project.commit(SPEND, 9, 1, positions=positions, spans=(PartitionSpan(before(60), before(30), "f"),))
     assert project.status()[SPEND].lag_seconds is None
 
-    project.commit(SPEND, 10, 1, stamp=before(4), positions=positions, spans=(Span(before(60), NOW, "f"),))
+    project.commit(SPEND, 10, 1, stamp=before(4), positions=positions, spans=(PartitionSpan(before(60), NOW, "f"),))
     assert project.status()[SPEND].lag_seconds is not None
 
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 import pytest
 
 from freshline.errors import DeclarationErrors
-from freshline.patterns.matcher import Rows, Skip, SkipTo, find_matches
+from freshline.patterns.matcher import PartitionRows, Skip, SkipTo, find_matches
 from freshline.patterns.pattern import parse_pattern
 from freshline.patterns.program import compile_pattern
 from freshline.testing import Crash
@@ -703,7 +703,9 @@ def matches(batches: Batches, lateness: timedelta, within: timedelta | None, *, 
         masks = [1 | 2 * each for each in rising] if rises else [3] * len(known)
         asked = {} if rises else {1: falling([value(row) for row in known])}
         span = None if within is None else within // timedelta(microseconds=1)
-        searched = find_matches(program, Rows(masks, times, more_from), skip=skip, within=span, conditions=asked)
+        searched = find_matches(
+            program, PartitionRows(masks, times, more_from), skip=skip, within=span, conditions=asked
+        )
         for number, match in enumerate(searched, 1):
             part = known[match.begin : match.begin + len(match.places)]
             if rises:

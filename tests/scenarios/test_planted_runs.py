@@ -181,7 +181,7 @@ BUGS = [
     (changes, "read_signed", without_one_changed_row, {"summed": 1.0}),
     (changes, "read_whole", with_new_snapshot_as_old, {}),
     (keys, "_on", with_plain_equality, {}),
-    (keys.Span, "text", without_null_among, {}),
+    (keys.ValueRange, "text", without_null_among, {}),
     (changes, "difference_by_bag", without_tombstones, {}),
     (changes, "difference_by_key", without_tombstones, {}),
     (changes, "difference_by_bag", without_netting, {}),

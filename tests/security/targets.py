@@ -36,8 +36,8 @@ from freshline.plan.read import Consumer
 from freshline.plan.result import RefreshResult
 from freshline.plan.savepoint import Savepoint
 from freshline.report.metrics.exposition import GAUGE, Family, Sample, labels
-from freshline.report.results import Rows, read_result
-from freshline.sources.files.lines import Reading, inspect_files, pieces_of, read_pieces
+from freshline.report.results import ResultRows, read_result
+from freshline.sources.files.lines import LineReading, inspect_files, pieces_of, read_pieces
 from freshline.sources.files.position import FileMark
 from freshline.sources.http.landing import Landing
 from freshline.sql.managing import read_managing
@@ -657,7 +657,7 @@ def read_answer(text: str) -> object:
     if not isinstance(value, dict):
         return None
     str(error_from_json(value))
-    return read_result(Rows, value) if "rows" in value else read_result(RefreshResult, value)
+    return read_result(ResultRows, value) if "rows" in value else read_result(RefreshResult, value)
 
 
 def make_answer(chance: random.Random) -> str:
@@ -779,7 +779,7 @@ def read_lines(text: str) -> object:
     data = text[2:].encode("latin-1", "replace")
     file.write_bytes(data)
     status = file.stat()
-    reading = Reading("json" if text[0] == "j" else "csv", 1 << 20, follow_links=False)
+    reading = LineReading("json" if text[0] == "j" else "csv", 1 << 20, follow_links=False)
     (found,) = inspect_files(folder(), (FileMark(name, status.st_size, status.st_mtime_ns),), reading)
     rows = 0
     if found.error is None:

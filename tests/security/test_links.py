@@ -14,7 +14,7 @@ import pytest
 from freshline.engine.session_folders import SessionFolders, write_private
 from freshline.sources.files.contained import inspect_contained, read_contained
 from freshline.sources.files.landing import list_landing
-from freshline.sources.files.lines import ENDED, Reading, inspect_files, pieces_of, read_pieces
+from freshline.sources.files.lines import ENDED, LineReading, inspect_files, pieces_of, read_pieces
 from freshline.sources.files.position import FileMark
 from freshline.sources.formats.text_files import WholeFile
 
@@ -37,8 +37,8 @@ def landing(tmp_path: Path) -> Path:
     return tmp_path / "landing"
 
 
-def reading(landing: Path, *, follow: bool = False) -> Reading:
-    return Reading("json", 1000, follow, os.fsencode(landing))
+def reading(landing: Path, *, follow: bool = False) -> LineReading:
+    return LineReading("json", 1000, follow, os.fsencode(landing))
 
 
 def listed(landing: Path) -> tuple[FileMark, ...]:

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql.types import DecimalType, IntegerType, StringType
 
 from freshline.sources.databases.postgres_values import BUILT_IN
-from freshline.sources.formats.envelope import EnvelopeReader, Reading, Rejected
+from freshline.sources.formats.envelope import EnvelopeFacts, EnvelopeReader, Rejected
 from freshline.sources.postgres.events import ChangeReader, ReadColumn, ReadTable
 from freshline.sources.rows_of_key import Seen, find_survivors
 from tests.databases import CHANGES, LARGE, ChangingTable, fits
@@ -31,7 +31,7 @@ TYPES = (IntegerType(), StringType(), DecimalType(8, 2), StringType())
 def of_debezium(table: str, sent: list[tuple[int, bytes]]) -> Iterator[tuple[Any, ...]]:
     """Each event as its kind, key, row, old row and transaction; the row is None for one that is rejected."""
     columns = tuple((name, kind) for (name, _), kind in zip(COLUMNS, TYPES, strict=True))
-    reader, messages = EnvelopeReader(Reading(columns, ("id",), decimals="text")), Messages(table)
+    reader, messages = EnvelopeReader(EnvelopeFacts(columns, ("id",), decimals="text")), Messages(table)
     for lsn, data in sent:
         for record in messages.of(lsn, data):
             value = None if record.value is None else json.dumps(record.value).encode()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from freshline.values.names import TableName
 from freshline.values.partition import (
+    PartitionSpan,
     PartitionState,
-    Span,
     find_gaps,
     put_span,
     settle_spans,
@@ -34,8 +34,8 @@ def day(number: int) -> datetime:
     return BEGIN + timedelta(days=number)
 
 
-def span(first: int, last: int, fingerprint: str = "f", positions=None) -> Span:
-    return Span(day(first), day(last), fingerprint, positions)
+def span(first: int, last: int, fingerprint: str = "f", positions=None) -> PartitionSpan:
+    return PartitionSpan(day(first), day(last), fingerprint, positions)
 
 
 SPANS = st.lists(
@@ -45,7 +45,7 @@ SPANS = st.lists(
 
 @given(SPANS)
 def test_of_spans_put_one_after_another_the_last_one_applies_everywhere(items):
-    spans: tuple[Span, ...] = ()
+    spans: tuple[PartitionSpan, ...] = ()
     expected: dict[int, tuple[str, object]] = {}
     for first, length, fingerprint, positions in items:
         spans = put_span(spans, span(first, first + length, fingerprint, positions))
@@ -85,7 +85,7 @@ def test_many_partitions_at_the_same_positions_are_written_in_a_few_characters()
         ((span(0, 1),), (), PartitionState.MISSING),
         ((span(0, 3),), (), PartitionState.DONE),
         ((span(0, 3, "old"),), (), PartitionState.STALE),
-        ((Span(day(1), day(1) + timedelta(hours=1), "f"),), (), PartitionState.MISSING),
+        ((PartitionSpan(day(1), day(1) + timedelta(hours=1), "f"),), (), PartitionState.MISSING),
         ((span(0, 3),), ((day(1), day(2)),), PartitionState.STALE),
         ((span(0, 3),), ((day(2), day(3)),), PartitionState.DONE),
     ],

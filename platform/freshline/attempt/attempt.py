@@ -25,7 +25,7 @@ from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned
 from freshline.values.closing import Closing
 from freshline.values.names import TableName
-from freshline.values.partition import Interval, Span
+from freshline.values.partition import Interval, PartitionSpan
 from freshline.values.position import Position
 from freshline.values.reason import Reason
 from freshline.values.receipt import Receipt, Violation
@@ -148,6 +148,6 @@ class Work:
     seq: int = 1
     violations: Mapping[str, Violation] = field(default_factory=dict)
     whole: bool = True
-    spans: tuple[Span, ...] | None = None
+    spans: tuple[PartitionSpan, ...] | None = None
     brought_in: tuple[Interval, ...] = ()
     replaced: tuple[str, ...] = ()

@@ -77,7 +77,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeyEntries:
     """The entries that belong to the rows of a table. With `complete` a key without one has no rows."""
 
     folder: Path
@@ -103,7 +103,7 @@ def keeping_state(spec: TableSpec, *, knows_all: bool = False) -> TableSpec:
     return replace(spec, query=replace(spec.query, process=process))
 
 
-def read_kept(attempt: Attempt, rows: StructType) -> Kept | None:
+def read_kept(attempt: Attempt, rows: StructType) -> KeyEntries | None:
     """The kept values for the table's rows; `rows` is the schema of the input. None where they are not known."""
     receipt, schema = attempt.receipt, _schema(attempt.spec, rows)
     if receipt is None or schema is None:
@@ -116,14 +116,14 @@ def read_kept(attempt: Attempt, rows: StructType) -> Kept | None:
             if each["of"] == belongs:
                 layers = tuple(Layer(**layer) for layer in each["layers"])
                 _require_whole(attempt, folder, layers)
-                return Kept(folder, layers, each["complete"] is True, schema)
+                return KeyEntries(folder, layers, each["complete"] is True, schema)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         if folder.exists():
             LOG.warning("%s: the state of keys cannot be read, and keys are replayed: %s", attempt.spec.name, error)
     return None
 
 
-def is_still_whole(attempt: Attempt, kept: Kept) -> bool:
+def is_still_whole(attempt: Attempt, kept: KeyEntries) -> bool:
     """Whether the files are as they were written, of which it was thought so."""
     for layer in kept.layers:
         for file in layer.files:
@@ -161,7 +161,7 @@ def again_of(made: DataFrame) -> DataFrame:
 def keep(
     attempt: Attempt,
     entries: DataFrame,
-    kept: Kept | None,
+    kept: KeyEntries | None,
     receipt: Receipt,
     positions: Mapping[TableName, Position],
     rows: StructType,

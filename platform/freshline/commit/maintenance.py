@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from freshline.commit.delta_log import COMMIT_FILE, newest_version, open_table, read_commit, read_newest
 from freshline.commit.small import FILE_SIZE, open_small, writing
 from freshline.errors import StorageError
-from freshline.plan.maintenance import FULL_FILE_BYTES, FileSizes, Kept
+from freshline.plan.maintenance import FULL_FILE_BYTES, FileSizes, RetainedPast
 from freshline.refresh.literal import quoted, sql_literal
 from freshline.values.receipt import Receipt
 
@@ -140,7 +140,7 @@ def _carrying(receipt: Receipt) -> CommitProperties:
     return CommitProperties(custom_metadata={"userMetadata": receipt.to_json()}, max_commit_retries=0)
 
 
-def unneeded_files(path: Path, kept: Kept) -> list[str]:
+def unneeded_files(path: Path, kept: RetainedPast) -> list[str]:
     """The files that no kept version names, as paths below the table. Only reads."""
     table = open_table(path)
     # delta-rs counts back from the machine's clock, in whole hours.
@@ -158,7 +158,7 @@ def unneeded_files(path: Path, kept: Kept) -> list[str]:
     return sorted(file for file in set(found) if Path(file).name not in needed)
 
 
-def _needed_files(path: Path, newest: DeltaTable, kept: Kept) -> set[str]:
+def _needed_files(path: Path, newest: DeltaTable, kept: RetainedPast) -> set[str]:
     """The files of every kept version, and the changes of those after the floor."""
     needed = _files(newest)
     for version in {*kept.points, kept.floor}:

@@ -27,7 +27,7 @@ from deltalake.exceptions import DeltaError
 from freshline.commit.control_store import ControlStore
 from freshline.errors import FreshlineError, StorageError
 from freshline.plan.rebuild import Sort, sort_of
-from freshline.plan.result import Kind, RefreshResult, State
+from freshline.plan.result import RefreshResult, State, TableKind
 from freshline.values.names import TableName
 
 LOG = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _TYPES: dict[Any, pa.DataType] = {
     float: pa.float64(),
     str: pa.string(),
     State: pa.string(),
-    Kind: pa.string(),
+    TableKind: pa.string(),
     TableName: pa.string(),
     datetime: TIMESTAMP,
     FreshlineError: pa.string(),

@@ -35,7 +35,7 @@ from freshline.dagster.partitions import partitions_definition
 from freshline.declare.graph import Graph
 from freshline.errors import FreshlineError
 from freshline.plan.batch import batch_tables
-from freshline.report.notices import Punctuality, Standing, punctuality, standing
+from freshline.report.notices import Punctuality, TableUpkeep, punctuality, standing
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition
 from freshline.values.receipt import Receipt
@@ -286,7 +286,7 @@ class VersionReports:
             for reader in self._look.keys.only(graph.consumers(name))
             if reader not in self._batch
             and not self._is_partitioned(reader)
-            and standing(statuses[reader], self._look.left_alone) is Standing.KEPT
+            and standing(statuses[reader], self._look.left_alone) is TableUpkeep.KEPT
             and punctuality(statuses[reader].lag_seconds, statuses[reader].freshness_seconds) is Punctuality.PASS
         )
 

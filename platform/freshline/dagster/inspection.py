@@ -17,7 +17,7 @@ from freshline.declare.graph import Graph
 from freshline.plan.batch import batch_tables
 from freshline.plan.hold import held_tables
 from freshline.plan.intentions import Intentions, apply_overrides
-from freshline.report.notices import Standing
+from freshline.report.notices import TableUpkeep
 from freshline.report.status import TableStatus, read_status
 from freshline.values.names import TableName
 from freshline.values.settings import Settings
@@ -30,7 +30,7 @@ class Inspection:
     now: datetime
     graph: Graph
     statuses: Mapping[TableName, TableStatus]
-    left_alone: Mapping[TableName, Standing]
+    left_alone: Mapping[TableName, TableUpkeep]
     reasons: Mapping[TableName, str]
     keys: AssetKeys
 
@@ -90,15 +90,15 @@ def inspect(
 
 def leave_alone(
     graph: Graph, intentions: Intentions, paused: Mapping[TableName, str]
-) -> tuple[dict[TableName, Standing], dict[TableName, str]]:
+) -> tuple[dict[TableName, TableUpkeep], dict[TableName, str]]:
     """The tables that must not be refreshed now, and why.
 
     Suspended ones, those below them over inputs that count in lag, and those whose sensor is switched off.
     """
     held = held_tables(graph, intentions, None)
-    standings = {name: Standing(hold.by.value) for name, hold in held.items()}
+    standings = {name: TableUpkeep(hold.by.value) for name, hold in held.items()}
     reasons = {name: hold.reason for name, hold in held.items()}
     for name, reason in paused.items():
         if name not in standings:
-            standings[name], reasons[name] = Standing.PAUSED, reason
+            standings[name], reasons[name] = TableUpkeep.PAUSED, reason
     return standings, reasons

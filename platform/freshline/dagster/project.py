@@ -23,7 +23,7 @@ from freshline.engine.client import EngineClient
 from freshline.errors import FreshlineError, SettingsError
 from freshline.plan.intentions import apply_overrides
 from freshline.plan.project import open_project
-from freshline.plan.standing import Standing, open_standing
+from freshline.plan.standing import StandingProject, open_standing
 from freshline.query.resolved import ColumnLineage
 from freshline.values.names import TableName
 from freshline.values.rules import nearest
@@ -56,7 +56,7 @@ class FreshlineProject:
         return open_project(self.settings)
 
     @cached_property
-    def standing(self) -> Standing:
+    def standing(self) -> StandingProject:
         """The declarations without those that have mistakes or read such, and which these are."""
         return open_standing(self.settings)
 

@@ -14,7 +14,7 @@ from freshline.engine.savepoints import answers
 from freshline.engine.tables import refresh_tables, verify_tables
 from freshline.errors import RequestError
 from freshline.plan.result import RefreshResult
-from freshline.report.results import Rows, VerifyResult
+from freshline.report.results import ResultRows, VerifyResult
 from freshline.values.settings import Settings
 
 MOST_ROWS = 1_000
@@ -46,7 +46,7 @@ class FreshlineResource(ConfigurableResource[Any]):
         """
         return verify_tables(*tables, partitions=partitions, project=self._settings())
 
-    def sql(self, statement: str, *, limit: int = MOST_ROWS) -> Rows:
+    def sql(self, statement: str, *, limit: int = MOST_ROWS) -> ResultRows:
         """The rows of a SELECT over tables and sources of the project, at most `limit`.
 
         Raises RequestError for a statement that returns no rows, and QueryError or EngineError as Spark fails.
@@ -54,7 +54,7 @@ class FreshlineResource(ConfigurableResource[Any]):
         found = answers(self._settings(), "sql", "rows", statement=statement, limit=limit)
         if not found:
             raise RequestError("the statement returned no rows: sql takes a SELECT.")
-        return Rows(
+        return ResultRows(
             tuple((str(name), str(kind)) for name, kind in found[-1]["columns"]),
             tuple(json.loads(row, parse_float=Decimal) for row in found[-1]["rows"]),
             bool(found[-1]["truncated"]),

@@ -27,7 +27,7 @@ from freshline.errors import (
     RequestError,
     RestoreBusyError,
 )
-from freshline.plan.backfill import Action, Asked, Chunk, plan_backfill
+from freshline.plan.backfill import Action, Chunk, RequestedBackfill, plan_backfill
 from freshline.plan.hold import intended_holds
 from freshline.plan.request import BACKFILL, RefreshRequest
 from freshline.plan.result import RefreshResult, State
@@ -169,7 +169,7 @@ class Backfills:
         if partitions:
             states = read_states(self._runtime, spec, partitions, cancellation)
         finished = committed_keys(self._runtime, spec.name, asked.id) if asked.resume else frozenset[str]()
-        wanted = Asked(
+        wanted = RequestedBackfill(
             spec.name,
             tuple(partitions),
             again=asked.again,
@@ -203,7 +203,7 @@ class Backfills:
             finished = committed_keys(self._runtime, spec.name, asked.id)
             if has_refreshed_whole(self._runtime, spec.name, asked.id):
                 finished = {partition_name(spec, partition) for partition in values}
-        wanted = Asked(
+        wanted = RequestedBackfill(
             spec.name,
             values=tuple(dict.fromkeys(values)),
             again=asked.again,

@@ -27,7 +27,7 @@ from freshline.errors import FreshlineError
 from freshline.plan.alert import Alert
 from freshline.plan.result import RefreshResult, State
 from freshline.report.alerts.standing import lag_limits
-from freshline.report.metrics.counts import Durations, Kept, RefreshCounts, strategy_of
+from freshline.report.metrics.counts import Durations, PromiseSeconds, RefreshCounts, strategy_of
 from freshline.report.metrics.exposition import Family
 from freshline.report.metrics.families import EngineFigures, Heap, ProcessFigures, TableFigures, families_of
 from freshline.report.status import TableStatus, kind_of
@@ -95,7 +95,7 @@ class Metrics:
         self._changed = threading.Condition()
         self._counts: dict[TableName, RefreshCounts] = {}
         self._durations: dict[str, Durations] = {}
-        self._kept: dict[TableName, Kept] = {}
+        self._kept: dict[TableName, PromiseSeconds] = {}
         self._newest: Look | None = None
         self._counted: Mapping[TableName, TableStatus] = {}
         self._beside = EngineFigures(surroundings.version, False)
@@ -130,7 +130,7 @@ class Metrics:
             found = {status.table: status for status in look.statuses}
             # Tables that are not declared any more are forgotten, and new ones were not observed before.
             self._kept = {
-                name: self._kept[name].after(status, seconds) if name in self._kept else Kept()
+                name: self._kept[name].after(status, seconds) if name in self._kept else PromiseSeconds()
                 for name, status in found.items()
             }
             graph = self._surroundings.graph()
@@ -184,7 +184,7 @@ class Metrics:
                     status=statuses.get(name),
                     counted=self._counted.get(name),
                     counts=self._counts.get(name, RefreshCounts()),
-                    kept=self._kept.get(name, Kept()),
+                    kept=self._kept.get(name, PromiseSeconds()),
                 )
             )
         return tuple(found)

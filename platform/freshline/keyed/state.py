@@ -194,7 +194,7 @@ def _look(make: Callable[[], Any], pickler: cloudpickle.Pickler, written: io.Byt
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredState:
     """The state of a key after some rows: of the instance, and how far its replay had come.
 
     `key` and `last` are the values of its key and of its last row's order. `until` is the watermark of the replay.
@@ -236,20 +236,20 @@ def keep(replay: Replay, key: tuple[Any, ...], last: tuple[Any, ...], shared: Sh
     return data if same else None
 
 
-def read(data: bytes, shared: Shared) -> Kept | None:
+def read(data: bytes, shared: Shared) -> StoredState | None:
     """The state in these bytes; None for bytes that are none, or have a constant that the class does not reach."""
     try:
         number, key, last, until, progress, attributes, slots = _read(data, shared.objects)
         if number != FORMAT:
             return None
-        return Kept(key, last, until, Progress(*progress), attributes, slots)
+        return StoredState(key, last, until, Progress(*progress), attributes, slots)
     except PASSED_ON:
         raise
     except Exception:  # noqa: BLE001 - damaged bytes raise whatever they raise
         return None
 
 
-def instance_of(make: Callable[[], Any], kept: Kept) -> Any:
+def instance_of(make: Callable[[], Any], kept: StoredState) -> Any:
     """The instance with this state."""
     assert isinstance(make, type)
     made: Any = object.__new__(make)

@@ -71,7 +71,7 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Rows:
+class PartitionRows:
     """The rows of a partition in their order.
 
     `masks` has for each row the sum of 2 to the number of each variable whose condition is true for it. `times` are
@@ -86,7 +86,7 @@ class Rows:
 
 def find_matches(
     program: Program,
-    rows: Rows,
+    rows: PartitionRows,
     *,
     skip: Skip = Skip(),
     within: int | None = None,
@@ -144,7 +144,7 @@ _Thread = tuple[int, int, _History]
 class _Search:
     """One way of searching."""
 
-    def __init__(self, program: Program, rows: Rows) -> None:
+    def __init__(self, program: Program, rows: PartitionRows) -> None:
         self.program = program
         self.masks = rows.masks
         self.times = rows.times
@@ -182,7 +182,7 @@ def _match(begin: int, history: _History) -> Match:
 
 
 class _AllAtOnce(_Search):
-    def __init__(self, program: Program, rows: Rows, budget: int) -> None:
+    def __init__(self, program: Program, rows: PartitionRows, budget: int) -> None:
         super().__init__(program, rows)
         # One pass over the rows is always made. Behind a short match that was taken because a long one failed, the
         # rows of the long one are searched again.
@@ -245,7 +245,7 @@ class _AllAtOnce(_Search):
 
 
 class _OneByOne(_Search):
-    def __init__(self, program: Program, rows: Rows, within: int, budget: int) -> None:
+    def __init__(self, program: Program, rows: PartitionRows, within: int, budget: int) -> None:
         super().__init__(program, rows)
         self.within = within
         self.budget = budget
@@ -298,7 +298,12 @@ class _OneByOne(_Search):
 
 class _Backtracking(_Search):
     def __init__(
-        self, program: Program, rows: Rows, within: int | None, conditions: Mapping[int, Condition], budget: int
+        self,
+        program: Program,
+        rows: PartitionRows,
+        within: int | None,
+        conditions: Mapping[int, Condition],
+        budget: int,
     ) -> None:
         super().__init__(program, rows)
         self.within = within

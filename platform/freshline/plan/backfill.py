@@ -60,7 +60,7 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedBackfill:
     """The request for a backfill: partitions of one table, in time or by values, or the table as a whole.
 
     With `again`, partitions that are done are replaced too. `finished` are the keys that an earlier attempt of the same
@@ -76,7 +76,9 @@ class Asked:
     finished: Collection[str] = field(default_factory=frozenset)
 
 
-def plan_backfill(graph: Graph, asked: Asked, states: Mapping[str, PartitionState], now: datetime) -> list[Chunk]:
+def plan_backfill(
+    graph: Graph, asked: RequestedBackfill, states: Mapping[str, PartitionState], now: datetime
+) -> list[Chunk]:
     """The chunks in the order in which they run: partitions from the oldest on, tables upstreams first."""
     spec = graph.table(asked.table)
     chunks: list[Chunk] = []
@@ -103,7 +105,11 @@ def plan_backfill(graph: Graph, asked: Asked, states: Mapping[str, PartitionStat
 
 
 def _chunk(
-    asked: Asked, spec: TableSpec, column: str, partition: TimePartition, states: Mapping[str, PartitionState]
+    asked: RequestedBackfill,
+    spec: TableSpec,
+    column: str,
+    partition: TimePartition,
+    states: Mapping[str, PartitionState],
 ) -> Chunk:
     state = states.get(partition.key, PartitionState.MISSING)
     chunk = Chunk(spec.name, Action.REPLACE, f"it is {state}", ((column, partition.key),), partition.key, state)
@@ -115,7 +121,7 @@ def _chunk(
 
 
 def _chunk_of_values(
-    asked: Asked, spec: TableSpec, values: tuple[tuple[str, str], ...], states: Mapping[str, PartitionState]
+    asked: RequestedBackfill, spec: TableSpec, values: tuple[tuple[str, str], ...], states: Mapping[str, PartitionState]
 ) -> Chunk:
     key = partition_name(spec, values)
     chunk = Chunk(spec.name, Action.REPLACE, NAMED, values, key, states.get(key))

@@ -72,7 +72,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Kept:
+class RetainedPast:
     """The part of a table's past that is kept.
 
     Every version from `floor` on can be read, and its changes from there on; so can `points`. Files that were removed
@@ -85,7 +85,9 @@ class Kept:
     log_floor: int
 
 
-def what_to_keep(commits: Sequence[tuple[int, datetime]], needs: Needs, history: timedelta, now: datetime) -> Kept:
+def what_to_keep(
+    commits: Sequence[tuple[int, datetime]], needs: Needs, history: timedelta, now: datetime
+) -> RetainedPast:
     """The part of a table's past to keep. `commits` are the versions whose commits are there, oldest first, with times.
 
     >>> from datetime import UTC
@@ -110,7 +112,7 @@ def what_to_keep(commits: Sequence[tuple[int, datetime]], needs: Needs, history:
         # It is gone already; nothing more goes.
         floor = commits[0][0]
     points = frozenset(point for point in needs.points if point < floor)
-    return Kept(floor, points, removed_after, min([floor, *points]))
+    return RetainedPast(floor, points, removed_after, min([floor, *points]))
 
 
 def commits_to_remove(versions: Iterable[int], checkpoints: Iterable[int], log_floor: int) -> tuple[int, ...]:

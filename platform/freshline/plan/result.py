@@ -52,7 +52,7 @@ class Strategy(StrEnum):
     FULL = "full"
 
 
-class Kind(StrEnum):
+class TableKind(StrEnum):
     """A table, the log table of a source, or a source that is read in place."""
 
     TABLE = "table"
@@ -88,7 +88,7 @@ class RefreshResult:
     at: datetime
     state: State
     reason: str
-    kind: Kind = Kind.TABLE
+    kind: TableKind = TableKind.TABLE
     strategy: str | None = None
     version: int | None = None
     committed: bool = False

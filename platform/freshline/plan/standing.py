@@ -61,7 +61,7 @@ class Mistaken:
 
 
 @dataclass(frozen=True)
-class Standing:
+class StandingProject:
     """The graph of all declarations without a mistake, and those that are left out, in the order of their files."""
 
     graph: Graph
@@ -137,7 +137,7 @@ def _errors_before(settings: Settings) -> Sequence[DeclarationError]:
         return error.errors if isinstance(error, DeclarationErrors) else (error,)
 
 
-def open_standing(settings: Settings, *, instead: Mapping[Path, str | None] | None = None) -> Standing:
+def open_standing(settings: Settings, *, instead: Mapping[Path, str | None] | None = None) -> StandingProject:
     """The declarations of a project that stand. Raises DeclarationErrors for mistakes in none of its folder's ones.
 
     `instead` has texts that count in place of what is on disk, as for `open_project`.
@@ -155,7 +155,7 @@ def open_standing(settings: Settings, *, instead: Mapping[Path, str | None] | No
             names = [each.name for each in left_out.values() if each.name is not None]
             left_out |= {place: _mistaken(place, errors, names, settings, instead) for place, errors in found.items()}
         else:
-            return Standing(graph, tuple(left_out[place] for place in sorted(left_out, key=str)))
+            return StandingProject(graph, tuple(left_out[place] for place in sorted(left_out, key=str)))
 
 
 def _name_of(text: str) -> TableName | None:

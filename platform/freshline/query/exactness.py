@@ -46,7 +46,7 @@ CODE = "INEXACT_KEY"
 CLAUSES = ("where", "having", "qualify")
 
 
-class Kind(StrEnum):
+class NumberKind(StrEnum):
     """As much of a type as decides whether sums and averages of it follow the order of their rows."""
 
     WHOLE = "whole"  # or exact, and nothing more is known of it
@@ -60,12 +60,12 @@ class Kind(StrEnum):
 class Value:
     """The knowledge about an expression; `kind` is None for NULL, which is of any."""
 
-    kind: Kind | None
+    kind: NumberKind | None
     exact: bool
 
 
 @dataclass(frozen=True)
-class Rows:
+class KnownRelation:
     """The knowledge about a relation: its columns, and whether it has the same rows whenever it is computed.
 
     Columns that are not named are exact where it is `stored`.
@@ -86,7 +86,7 @@ class _Place:
 
 
 EVERYWHERE = _Place(rows=True, groups=True, shown=True)
-UNKNOWN = Value(Kind.UNSURE, exact=False)
+UNKNOWN = Value(NumberKind.UNSURE, exact=False)
 
 _WHOLE = frozenset("TINYINT SMALLINT INT INTEGER BIGINT BYTE SHORT LONG".split())
 _DECIMAL = frozenset("DECIMAL DEC NUMERIC".split())
@@ -117,14 +117,14 @@ class Exactness:
     def __init__(self, lifted: LiftedQuery, types: Types) -> None:
         self.lifted = lifted
         self._types = types
-        self._aliases: dict[str, Rows] = {}
+        self._aliases: dict[str, KnownRelation] = {}
         self._places: dict[str, _Place] = {}
         self._written: dict[str, exp.Query] = {}
         # By the first source of a SELECT, and by source, before an outer join pads it.
         self._asked: dict[str, list[exp.Expr]] = {}
-        self._unpadded: dict[str, Rows] = {}
+        self._unpadded: dict[str, KnownRelation] = {}
         self._relation = lifted.top
-        self.rows: dict[str, Rows] = {}
+        self.rows: dict[str, KnownRelation] = {}
         # The relations of which more rows are read for keys than they have.
         self.loose: set[str] = set()
         for item in (*lifted.stages, lifted.top):
@@ -204,7 +204,7 @@ class Exactness:
 
     # -- relations
 
-    def _judge(self, item: Lifted) -> Rows:
+    def _judge(self, item: Lifted) -> KnownRelation:
         query = item.query
         if isinstance(query, exp.SetOperation):
             found = self._sides(query)
@@ -217,7 +217,7 @@ class Exactness:
             self.loose.add(item.relation)
         return found
 
-    def _sides(self, query: exp.SetOperation) -> Rows:
+    def _sides(self, query: exp.SetOperation) -> KnownRelation:
         sides = [self._select(side) for side in (query.this, query.expression)]
         left, right = (list(side.columns.values()) for side in sides)
         whole = len(left) == len(right)
@@ -229,15 +229,15 @@ class Exactness:
         for name, one, two in zip(sides[0].columns, left, right, strict=False):
             of_left = isinstance(query, exp.Except | exp.Intersect)
             columns[name] = Value(_common([one.kind, two.kind]), one.exact and (of_left or two.exact))
-        return Rows(columns, steady)
+        return KnownRelation(columns, steady)
 
-    def _select(self, select: exp.Select) -> Rows:
+    def _select(self, select: exp.Select) -> KnownRelation:
         place = self._place(select)
         columns = {item.alias_or_name.lower(): self._value(item_expression(item), place) for item in select.expressions}
         steady = place.shown and self._all_exact(select, "qualify", place)
         if select.args.get("distinct"):
             steady = steady and all(value.exact for value in columns.values())
-        return Rows(columns, steady)
+        return KnownRelation(columns, steady)
 
     def _place(self, select: exp.Select) -> _Place:
         """The knowledge about the rows of a SELECT. Aliases are used once, so the first one names it."""
@@ -301,7 +301,7 @@ class Exactness:
         # Its own conditions are asked about later.
         self._value(join.this.this, EVERYWHERE)
         self._asked.setdefault(first, []).append(join.this.this)
-        self._aliases[join.this.alias_or_name] = Rows({}, steady=False)
+        self._aliases[join.this.alias_or_name] = KnownRelation({}, steady=False)
         select.set("joins", [each for each in select.args["joins"] if each is not join])
 
     def _keep_written(self) -> None:
@@ -317,26 +317,28 @@ class Exactness:
             return made.exact
         # Its alias may be used at several places, at all of which it is as exact as at the worst.
         exact = made.exact and (named.name not in self._aliases or self._aliases[named.name].steady)
-        column = Value(Kind.WHOLE if made.kind is Kind.OTHER else Kind.UNSURE, exact)
+        column = Value(NumberKind.WHOLE if made.kind is NumberKind.OTHER else NumberKind.UNSURE, exact)
         columns = {each.name.lower(): column for each in named.args.get("columns") or ()}
         before = self._aliases[named.name].columns if named.name in self._aliases else {}
-        again = {name: Value(Kind.UNSURE, exact) for name in before}
-        self._aliases[named.name] = Rows({**columns, **again}, exact)
+        again = {name: Value(NumberKind.UNSURE, exact) for name in before}
+        self._aliases[named.name] = KnownRelation({**columns, **again}, exact)
         return made.exact
 
-    def _relation_of(self, source: exp.Expr) -> Rows:
+    def _relation_of(self, source: exp.Expr) -> KnownRelation:
         known = self.rows.get(source.name)
         if known is not None:
             return known
         types = self._types.get(source.name.lower(), {})
-        return Rows({column: Value(kind_of_type(kind), exact=True) for column, kind in types.items()}, True, True)
+        return KnownRelation(
+            {column: Value(kind_of_type(kind), exact=True) for column, kind in types.items()}, True, True
+        )
 
     def _blur(self, aliases: Iterable[str]) -> None:
         for alias in aliases:
             rows = self._aliases[alias]
             self._unpadded.setdefault(alias, rows)
             columns = {name: replace(value, exact=False) for name, value in rows.columns.items()}
-            self._aliases[alias] = Rows(columns, rows.steady)
+            self._aliases[alias] = KnownRelation(columns, rows.steady)
 
     def _join_by_exact(self, join: exp.Join, first: str) -> bool:
         """Whether all conditions of a join are exact; the others are taken from it.
@@ -386,7 +388,7 @@ class Exactness:
         name = column.name.lower()
         rows = self._aliases.get(column.table)
         if rows is not None:
-            return rows.columns.get(name) or Value(Kind.UNSURE, exact=rows.stored)
+            return rows.columns.get(name) or Value(NumberKind.UNSURE, exact=rows.stored)
         if not column.table:
             select = column.find_ancestor(exp.Select)
             sources = sources_of(select) if select is not None else []
@@ -396,7 +398,7 @@ class Exactness:
         around = column.find_ancestor(exp.Lambda)
         while around is not None:
             if any(parameter.name.lower() == name for parameter in around.expressions):
-                return Value(Kind.UNSURE, exact=True)
+                return Value(NumberKind.UNSURE, exact=True)
             around = around.find_ancestor(exp.Lambda)
         return UNKNOWN
 
@@ -410,7 +412,7 @@ class Exactness:
         rows = self._select(query)
         shown = list(rows.columns.values())
         if isinstance(node.parent, exp.Exists):
-            return Value(Kind.OTHER, rows.steady)
+            return Value(NumberKind.OTHER, rows.steady)
         return Value(shown[0].kind if shown else None, rows.steady and all(value.exact for value in shown))
 
     def _window(self, node: exp.Window, place: _Place) -> Value:
@@ -432,10 +434,10 @@ class Exactness:
         exact = place.shown and all(self._value(part, place).exact for part in beside)
         exact = exact and all(part.exact for part in (*parts, *(filters if node.this is not called else ())))
         if name_of(called) in _RANKS:
-            return Value(Kind.WHOLE if name_of(called) in ("rank", "dense_rank") else Kind.UNSURE, exact)
+            return Value(NumberKind.WHOLE if name_of(called) in ("rank", "dense_rank") else NumberKind.UNSURE, exact)
         if not (isinstance(called, exp.AggFunc) or name_of(called) in AGGREGATES):
             # Of rows that are equal in the order, which one is the first or the next is up to chance.
-            return Value(Kind.UNSURE, exact=False)
+            return Value(NumberKind.UNSURE, exact=False)
         kind, orderless = _aggregated(called, parts)
         by_rows = any(
             str(spec.args.get("kind")).upper() == "ROWS" for frame in frames if (spec := frame.args.get("spec"))
@@ -458,7 +460,7 @@ def inexact(node: exp.Expr) -> NotDerivedError:
 
 
 @lru_cache(maxsize=4096)
-def kind_of_type(text: str) -> Kind:
+def kind_of_type(text: str) -> NumberKind:
     """The kind of a type as Spark SQL spells it.
 
     >>> [kind_of_type(text).value for text in ("INT", "DECIMAL(9,2)", "DOUBLE", "ARRAY<BIGINT>", "STRUCT<f: FLOAT>")]
@@ -467,69 +469,73 @@ def kind_of_type(text: str) -> Kind:
     upper = text.upper().strip()
     name = upper.split("(")[0].split("<")[0].strip()
     if name in _WHOLE:
-        return Kind.WHOLE
+        return NumberKind.WHOLE
     if name in _DECIMAL:
-        return Kind.DECIMAL
+        return NumberKind.DECIMAL
     if name in _TEXT:
-        return Kind.TEXT
-    return Kind.UNSURE if any(part in upper for part in _UNSURE) else Kind.OTHER
+        return NumberKind.TEXT
+    return NumberKind.UNSURE if any(part in upper for part in _UNSURE) else NumberKind.OTHER
 
 
-def _kind(node: exp.Expr, kinds: list[Kind | None]) -> Kind | None:
+def _kind(node: exp.Expr, kinds: list[NumberKind | None]) -> NumberKind | None:
     """The kind of an expression over parts of these kinds."""
     for nodes, told in _KINDS:
         if isinstance(node, nodes):
             return told(node, kinds)
     returned = _RETURNS.get(type(node), {}).get("returns")
-    return Kind.UNSURE if returned is None else kind_of_type(str(getattr(returned, "value", returned)))
+    return NumberKind.UNSURE if returned is None else kind_of_type(str(getattr(returned, "value", returned)))
 
 
-def _literal(node: exp.Expr, kinds: list[Kind | None]) -> Kind:
+def _literal(node: exp.Expr, kinds: list[NumberKind | None]) -> NumberKind:
     del kinds
     if isinstance(node, exp.Literal) and node.is_string:
-        return Kind.TEXT
+        return NumberKind.TEXT
     text = node.name.lower()
-    return Kind.UNSURE if "e" in text else Kind.DECIMAL if "." in text else Kind.WHOLE
+    return NumberKind.UNSURE if "e" in text else NumberKind.DECIMAL if "." in text else NumberKind.WHOLE
 
 
-def _quotient(node: exp.Expr, kinds: list[Kind | None]) -> Kind:
+def _quotient(node: exp.Expr, kinds: list[NumberKind | None]) -> NumberKind:
     """The kind of a quotient, which is a DOUBLE for whole numbers."""
     del node
     made = _computed(kinds)
-    return made if made in (Kind.DECIMAL, Kind.OTHER) else Kind.UNSURE
+    return made if made in (NumberKind.DECIMAL, NumberKind.OTHER) else NumberKind.UNSURE
 
 
-def _rounded(node: exp.Expr, kinds: list[Kind | None]) -> Kind | None:
+def _rounded(node: exp.Expr, kinds: list[NumberKind | None]) -> NumberKind | None:
     """The kind of a floor or ceiling: a whole number for a DOUBLE, unless digits behind the point are asked for."""
     del node
-    return kinds[0] if len(kinds) > 1 or kinds[0] in (Kind.WHOLE, Kind.DECIMAL) else Kind.WHOLE
+    return kinds[0] if len(kinds) > 1 or kinds[0] in (NumberKind.WHOLE, NumberKind.DECIMAL) else NumberKind.WHOLE
 
 
-def _element(node: exp.Expr, kinds: list[Kind | None]) -> Kind:
+def _element(node: exp.Expr, kinds: list[NumberKind | None]) -> NumberKind:
     del node
-    return Kind.WHOLE if kinds[0] is Kind.OTHER else Kind.UNSURE
+    return NumberKind.WHOLE if kinds[0] is NumberKind.OTHER else NumberKind.UNSURE
 
 
-def _collection(node: exp.Expr, kinds: list[Kind | None]) -> Kind:
+def _collection(node: exp.Expr, kinds: list[NumberKind | None]) -> NumberKind:
     del node
-    return Kind.OTHER if all(kind in (Kind.OTHER, Kind.WHOLE, None) for kind in kinds) else Kind.UNSURE
+    return (
+        NumberKind.OTHER
+        if all(kind in (NumberKind.OTHER, NumberKind.WHOLE, None) for kind in kinds)
+        else NumberKind.UNSURE
+    )
 
 
-def _aggregated(node: exp.Expr, parts: list[Value]) -> tuple[Kind | None, bool]:
+def _aggregated(node: exp.Expr, parts: list[Value]) -> tuple[NumberKind | None, bool]:
     """The kind of an aggregate, and whether it gives the same in whichever order it reads its rows."""
     name = name_of(node)
     kind = _common([part.kind for part in parts[:1]])
     if name in _SUMS:
-        return kind, kind in (Kind.WHOLE, Kind.DECIMAL, Kind.OTHER, None)
+        return kind, kind in (NumberKind.WHOLE, NumberKind.DECIMAL, NumberKind.OTHER, None)
     if name in _AVERAGES:
         # Of whole numbers too, Spark adds up a DOUBLE.
-        exact = kind in (Kind.DECIMAL, Kind.OTHER, None)
-        return kind if exact else Kind.UNSURE, exact
+        exact = kind in (NumberKind.DECIMAL, NumberKind.OTHER, None)
+        return kind if exact else NumberKind.UNSURE, exact
     if name in ("count", "count_if"):
-        return Kind.WHOLE, True
+        return NumberKind.WHOLE, True
     if name in ("min", "max"):
         return kind, True
-    return Kind.UNSURE, name in _ORDERLESS
+    return NumberKind.UNSURE, name in _ORDERLESS
 
 
 def _listed(value: object) -> list[exp.Expr]:
@@ -546,26 +552,26 @@ def _branches(node: exp.Expr) -> list[exp.Expr]:
     return [*_listed(node.args.get("true")), *_listed(node.args.get("false"))]
 
 
-def _common(kinds: Iterable[Kind | None]) -> Kind | None:
+def _common(kinds: Iterable[NumberKind | None]) -> NumberKind | None:
     """The kind of a value that is one of several."""
     found = {kind for kind in kinds if kind is not None}
     if len(found) < 2:
         return next(iter(found), None)
-    return Kind.DECIMAL if found == {Kind.WHOLE, Kind.DECIMAL} else Kind.UNSURE
+    return NumberKind.DECIMAL if found == {NumberKind.WHOLE, NumberKind.DECIMAL} else NumberKind.UNSURE
 
 
-def _computed(kinds: Iterable[Kind | None]) -> Kind | None:
+def _computed(kinds: Iterable[NumberKind | None]) -> NumberKind | None:
     """The kind of what is computed with + and its like."""
     found = {kind for kind in kinds if kind is not None}
-    if Kind.UNSURE in found or Kind.TEXT in found:
-        return Kind.UNSURE
-    for kind in (Kind.OTHER, Kind.DECIMAL):
+    if NumberKind.UNSURE in found or NumberKind.TEXT in found:
+        return NumberKind.UNSURE
+    for kind in (NumberKind.OTHER, NumberKind.DECIMAL):
         if kind in found:
             return kind
     return next(iter(found), None)
 
 
-_Told = Callable[[exp.Expr, list[Kind | None]], Kind | None]
+_Told = Callable[[exp.Expr, list[NumberKind | None]], NumberKind | None]
 _KINDS: tuple[tuple[tuple[type[exp.Expr], ...], _Told], ...] = (
     ((exp.Literal,), _literal),
     ((exp.Null,), lambda node, kinds: None),
@@ -573,14 +579,14 @@ _KINDS: tuple[tuple[tuple[type[exp.Expr], ...], _Told], ...] = (
     ((exp.Add, exp.Sub, exp.Mul, exp.Mod), lambda node, kinds: _computed(kinds)),
     ((exp.Div,), _quotient),
     ((exp.Floor, exp.Ceil), _rounded),
-    ((exp.DateDiff,), lambda node, kinds: Kind.WHOLE),
+    ((exp.DateDiff,), lambda node, kinds: NumberKind.WHOLE),
     ((exp.Dot, exp.Bracket), _element),
     ((exp.Array, exp.Explode, exp.Posexplode), _collection),
     ((exp.Paren, exp.Alias, exp.Neg, exp.Abs, exp.Filter, exp.Round), lambda node, kinds: kinds[0]),
     ((exp.Coalesce, exp.Greatest, exp.Least, exp.Distinct), lambda node, kinds: _common(kinds)),
     (
         (exp.Boolean, exp.Interval, exp.Predicate, exp.Connector, exp.Not),
-        lambda node, kinds: Kind.OTHER,
+        lambda node, kinds: NumberKind.OTHER,
     ),
-    ((exp.TimestampTrunc, exp.DateTrunc, exp.DateAdd, exp.DateSub), lambda node, kinds: Kind.OTHER),
+    ((exp.TimestampTrunc, exp.DateTrunc, exp.DateAdd, exp.DateSub), lambda node, kinds: NumberKind.OTHER),
 )

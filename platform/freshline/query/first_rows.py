@@ -25,7 +25,7 @@ from freshline.query.functions import is_aggregate
 from freshline.query.query import Query
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.tree import NotDerivedError, items_by_name, own_nodes
-from freshline.sql.tokens import Kind, Text, Token
+from freshline.sql.tokens import Text, Token, TokenKind
 
 # Spark counts rows of LIMIT in 32 bits.
 MOST_ROWS = 2**31 - 1
@@ -95,7 +95,9 @@ def first_rows(text: str) -> FirstRows | None:
 
 
 def _is_count(token: Token) -> bool:
-    return token.kind is Kind.WORD and token.raw.isascii() and token.raw.isdigit() and 0 < int(token.raw) <= MOST_ROWS
+    return (
+        token.kind is TokenKind.WORD and token.raw.isascii() and token.raw.isdigit() and 0 < int(token.raw) <= MOST_ROWS
+    )
 
 
 def _outer(tokens: Sequence[Token]) -> list[Token]:

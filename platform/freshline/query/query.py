@@ -15,10 +15,10 @@ from sqlglot import exp
 
 from freshline.query.tree import NotDerivedError, unsupported
 from freshline.sql.query_parser import WRITTEN, parse_sql, span_of
-from freshline.sql.tokens import Kind, Text
+from freshline.sql.tokens import Text, TokenKind
 from freshline.sql.volatile import find_volatile
 from freshline.values.names import TableName
-from freshline.values.query import Span, SqlQuery
+from freshline.values.query import SqlQuery, TextSpan
 from freshline.values.reason import Reason
 
 # Trees are large, and a refresh asks for that of one query several times within moments.
@@ -85,10 +85,10 @@ class Query:
         found = (self.input_of(table) for table in node.find_all(exp.Table))
         return frozenset(name for name in found if name is not None)
 
-    def span(self, node: exp.Expr) -> Span | None:
+    def span(self, node: exp.Expr) -> TextSpan | None:
         """The place of an expression in the text, None where the parser did not note it."""
         written = node.meta.get(WRITTEN)
-        return None if written is None else Span(*written)
+        return None if written is None else TextSpan(*written)
 
     def written(self, node: exp.Expr, name_of: Callable[[exp.Column], str]) -> str | None:
         """The text of an expression as it was written, each column replaced by what `name_of` gives for it.
@@ -124,7 +124,7 @@ class Query:
             return None
         tokens = Text(self.text[span.start : span.end], "").tokens()
         return [
-            (token.kind is Kind.STRING, token.value if token.kind is Kind.STRING else token.value.lower())
+            (token.kind is TokenKind.STRING, token.value if token.kind is TokenKind.STRING else token.value.lower())
             for token in tokens
         ]
 
@@ -135,7 +135,7 @@ def read_query(query: SqlQuery) -> Query:
     return Query(query.render(analysed=True), tuple((name.view.lower(), name) for name in query.reads), query.lookups)
 
 
-def _column_spans(expression: exp.Expr) -> list[tuple[Span, exp.Column]]:
+def _column_spans(expression: exp.Expr) -> list[tuple[TextSpan, exp.Column]]:
     """The columns of an expression that have their place in the text."""
     found = []
     for column in expression.find_all(exp.Column):

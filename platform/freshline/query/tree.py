@@ -28,7 +28,7 @@ from freshline.values.reason import Reason
 Types = Mapping[str, Mapping[str, str]]
 
 
-class Reading(StrEnum):
+class RelationState(StrEnum):
     """The state in which a relation is read."""
 
     NEW = "new"
@@ -37,10 +37,10 @@ class Reading(StrEnum):
     SIGNED = "signed"  # every row that was added (sign 1) or taken away (-1), as often as it was
 
 
-def view_of(reading: Reading, relation: str) -> str:
+def view_of(reading: RelationState, relation: str) -> str:
     """The name of the view that has a relation in one reading.
 
-    >>> view_of(Reading.OLD, "orders")
+    >>> view_of(RelationState.OLD, "orders")
     'freshline_old_orders'
     """
     return f"freshline_{reading.value}_{relation}"
@@ -48,11 +48,11 @@ def view_of(reading: Reading, relation: str) -> str:
 
 def is_view(name: str) -> bool:
     """Whether a relation's name could be that of such a view."""
-    return name.lower().startswith(tuple(view_of(reading, "") for reading in Reading))
+    return name.lower().startswith(tuple(view_of(reading, "") for reading in RelationState))
 
 
 @lru_cache(maxsize=512)
-def relations_read(query: str, reading: Reading) -> frozenset[str]:
+def relations_read(query: str, reading: RelationState) -> frozenset[str]:
     """The relations of which a query over such views reads the rows of one reading; none where it is not understood."""
     prefix = view_of(reading, "")
     try:
@@ -296,14 +296,14 @@ def aliases_in(node: exp.Expr) -> frozenset[str]:
     return frozenset(tables | laterals)
 
 
-def read_as(node: exp.Expr, reading: Reading, changed: frozenset[str]) -> exp.Expr:
+def read_as(node: exp.Expr, reading: RelationState, changed: frozenset[str]) -> exp.Expr:
     """A copy that reads every relation as of one time; relations that did not change are the same at both."""
     copied = node.copy()
     for table in list(copied.find_all(exp.Table)):
         if not table.args.get("freshline_done"):
-            at = reading if table.name in changed else Reading.NEW
+            at = reading if table.name in changed else RelationState.NEW
             rename(table, view_of(at, table.name))
-    clock_as(copied, reading if CLOCK in changed else Reading.NEW)
+    clock_as(copied, reading if CLOCK in changed else RelationState.NEW)
     return copied
 
 
@@ -319,7 +319,7 @@ def touched_source(source: exp.Expr) -> exp.Subquery:
     """The changed rows of a source under its alias, with a mark that no padded row has."""
     assert isinstance(source, exp.Table)
     mark = exp.alias_(exp.true(), TOUCHED)
-    return _derived(exp.Select(expressions=[exp.Star(), mark]), view_of(Reading.CHANGED, source.name), source)
+    return _derived(exp.Select(expressions=[exp.Star(), mark]), view_of(RelationState.CHANGED, source.name), source)
 
 
 def empty_source(source: exp.Expr) -> exp.Expr:
@@ -327,7 +327,7 @@ def empty_source(source: exp.Expr) -> exp.Expr:
     if not isinstance(source, exp.Table):
         return source.copy()
     nothing = exp.Select(expressions=[exp.Star()], where=exp.Where(this=exp.false()))
-    return _derived(nothing, view_of(Reading.NEW, source.name), source)
+    return _derived(nothing, view_of(RelationState.NEW, source.name), source)
 
 
 def touched_mark(source: exp.Expr) -> exp.Expr:

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from freshline.query.rules.algebra import SIGN, Aggregate, AggregateKind, Algebra
-from freshline.query.tree import Reading, view_of
+from freshline.query.tree import RelationState, view_of
 from freshline.refresh.arrow_rows import ArrowRows, settle
 from freshline.refresh.keys import DELETE, INSERT, OP, UPDATE, Keys, Readings, keys_of, keys_of_few, typed
 from freshline.refresh.literal import quoted
@@ -93,12 +93,12 @@ def follow(
         rows.createOrReplaceTempView(view_of(reading, relation))
     for stage in algebra.stages:
         new = read_only(spark, stage.new)
-        new.createOrReplaceTempView(view_of(Reading.NEW, stage.relation))
+        new.createOrReplaceTempView(view_of(RelationState.NEW, stage.relation))
         if stage.old is not None:
-            read_only(spark, stage.old).createOrReplaceTempView(view_of(Reading.OLD, stage.relation))
+            read_only(spark, stage.old).createOrReplaceTempView(view_of(RelationState.OLD, stage.relation))
             sign = StructType([*new.schema.fields]).add(SIGN, IntegerType())
             signed = reduce(DataFrame.unionAll, [typed(read_only(spark, query), sign) for query in stage.signed])
-            signed.createOrReplaceTempView(view_of(Reading.SIGNED, stage.relation))
+            signed.createOrReplaceTempView(view_of(RelationState.SIGNED, stage.relation))
     changed = reduce(DataFrame.unionAll, [read_only(spark, query) for query in algebra.terms])
     names = {name.lower(): name for name in target.columns}
     computed = {one.column for one in algebra.computed}
@@ -151,7 +151,7 @@ def _most_groups(inputs: Readings, expected: int, stored: int | None) -> int | N
 def drop_views(spark: SparkSession, algebra: Algebra, relations: list[str]) -> None:
     """Take the views of `follow` away again."""
     for relation in (*relations, *(stage.relation for stage in algebra.stages)):
-        for reading in (Reading.NEW, Reading.OLD, Reading.SIGNED):
+        for reading in (RelationState.NEW, RelationState.OLD, RelationState.SIGNED):
             spark.catalog.dropTempView(view_of(reading, relation))
 
 

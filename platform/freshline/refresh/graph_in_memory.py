@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from freshline.refresh.ranks import DAMPING, MIXED, Mixing, Step, remaining_error
+from freshline.refresh.ranks import DAMPING, MIXED, Mixing, RankChange, remaining_error
 
 Numbers = NDArray[np.int64]
 Ranks = NDArray[np.floating[Any]]
@@ -88,7 +88,7 @@ def ranks(edges: Edges, start: Ranks, tolerance: float, most: int, check: Check)
         after: Ranks = (1.0 - DAMPING) + DAMPING * np.bincount(edges.target, weights=given, minlength=edges.count)
         change = after - before
         moved = np.abs(change)
-        step = Step(
+        step = RankChange(
             moved=float(moved.sum()),
             most_moved=float(moved.max(initial=0.0)),
             greatest=float(after.max(initial=0.0)),

@@ -11,7 +11,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from freshline.refresh.ranks import DAMPING, MIXED, MOST_RANK_ROUNDS, Mixing, Step, remaining_error
+from freshline.refresh.ranks import DAMPING, MIXED, MOST_RANK_ROUNDS, Mixing, RankChange, remaining_error
 
 SOURCE, TARGET, NODE = "source", "target", "node"
 # So many rounds of edges are followed from few nodes before all components are computed.
@@ -133,7 +133,7 @@ def _mixed(after: DataFrame, weights: list[float]) -> DataFrame:
     return after.select(NODE, before, *older)
 
 
-def _step(after: DataFrame) -> tuple[Step, list[list[float]]]:
+def _step(after: DataFrame) -> tuple[RankChange, list[list[float]]]:
     """How ranks changed in a round, and the products of the changes of each two of the last rounds."""
     names = ("change", *(f"change{place}" for place in range(1, MIXED)))
     changes = [name for name in names if name in after.columns]
@@ -142,7 +142,7 @@ def _step(after: DataFrame) -> tuple[Step, list[list[float]]]:
     row = after.agg(F.sum(moved), F.max(moved), F.max("rank"), *pairs).collect()[0]
     values = [float(value or 0.0) for value in row]
     products = [values[3 + len(changes) * place :][: len(changes)] for place in range(len(changes))]
-    return Step(*values[:3]), products
+    return RankChange(*values[:3]), products
 
 
 def communities(edges: DataFrame, rounds: int) -> DataFrame:

@@ -41,7 +41,7 @@ from pyspark.sql.types import (
 
 from freshline.query.rules.algebra import SIGN
 from freshline.query.rules.keys import Affected, Stage
-from freshline.query.tree import Reading, view_of
+from freshline.query.tree import RelationState, view_of
 from freshline.refresh.arrow_rows import ArrowRows, are_served, in_spark, take
 from freshline.refresh.literal import EPOCH, for_literal, from_spark, partition_predicate, quoted, sql_literal
 from freshline.refresh.materialize import FEW_ROWS, LIKELY_MANY, materialize_once
@@ -91,11 +91,11 @@ CHANGES_GONE = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_TABLE_FEED_DISABLED")
 # How Spark says that a plan of its own names a column which is not there.
 BROKEN_PLAN = ("INTERNAL_ERROR", "key not found: ", "Couldn't find ")
 Stored = Callable[[DataFrame], DataFrame]
-Readings = Mapping[tuple[Reading, str], DataFrame]
+Readings = Mapping[tuple[RelationState, str], DataFrame]
 
 
 @dataclass(frozen=True)
-class Span:
+class ValueRange:
     """Where the values of one column of the keys lie: all of them, or the least and the greatest of many."""
 
     values: tuple[object, ...]
@@ -132,7 +132,7 @@ class Keys:
     held: DataFrame | ArrowRows
     columns: tuple[str, ...]
     count: int
-    spans: Mapping[str, Span | None]
+    spans: Mapping[str, ValueRange | None]
 
     @cached_property
     def rows(self) -> DataFrame:
@@ -244,10 +244,10 @@ def reads_as_declared(
     `inputs`, `declared` and `stored` are as in `find_keys`, as are the views that are made.
     """
     for (reading, relation), rows in inputs.items():
-        if reading is Reading.NEW:
+        if reading is RelationState.NEW:
             rows.createOrReplaceTempView(view_of(reading, relation))
     for stage in affected.stages:
-        read_only(spark, stage.new).createOrReplaceTempView(view_of(Reading.NEW, stage.relation))
+        read_only(spark, stage.new).createOrReplaceTempView(view_of(RelationState.NEW, stage.relation))
     return is_as_declared(spark, affected, declared, stored)
 
 
@@ -264,7 +264,7 @@ def keys_of(rows: DataFrame) -> Keys:
 
 def keys_of_few(rows: ArrowRows) -> Keys:
     """Distinct rows that are here as keys."""
-    spans: dict[str, Span | None] = dict.fromkeys(rows.schema.names)
+    spans: dict[str, ValueRange | None] = dict.fromkeys(rows.schema.names)
     for field in rows.schema.fields:
         values = _written_here(rows.table[field.name], field.dataType)
         if values is not None:
@@ -279,9 +279,9 @@ def typed(rows: DataFrame, schema: StructType) -> DataFrame:
     )
 
 
-def _spans(rows: DataFrame, count: int, schema: StructType) -> dict[str, Span | None]:
+def _spans(rows: DataFrame, count: int, schema: StructType) -> dict[str, ValueRange | None]:
     """Where the values of each column lie, None for one whose values would not come back from Python as they went."""
-    found: dict[str, Span | None] = dict.fromkeys(schema.names)
+    found: dict[str, ValueRange | None] = dict.fromkeys(schema.names)
     plain = [field for field in schema.fields if isinstance(field.dataType, WRITTEN)]
     if not plain:
         return found
@@ -299,7 +299,7 @@ def _spans(rows: DataFrame, count: int, schema: StructType) -> dict[str, Span | 
             least, greatest, nulls, sound = ends[4 * number : 4 * number + 4]
             if sound:
                 both = (_value(least, field.dataType), _value(greatest, field.dataType))
-                found[field.name] = Span((), True, True) if least is None else Span(both, nulls > 0, False)
+                found[field.name] = ValueRange((), True, True) if least is None else ValueRange(both, nulls > 0, False)
         return found
     few = rows.select(*shown, *good).collect()
     for number, field in enumerate(plain):
@@ -310,14 +310,14 @@ def _spans(rows: DataFrame, count: int, schema: StructType) -> dict[str, Span | 
     return found
 
 
-def _span_of(values: Iterable[Any], kind: DataType) -> Span | None:
+def _span_of(values: Iterable[Any], kind: DataType) -> ValueRange | None:
     """The span of a few values; None of many texts of a collation, which Spark would order in another way."""
     present = dict.fromkeys(values)
     null = present.pop(None, ...) is None
     whole = len(present) <= FEW_KEYS
     if not whole and isinstance(kind, StringType) and kind != StringType():
         return None
-    return Span(tuple(present) if whole else (min(present), max(present)), null, whole)
+    return ValueRange(tuple(present) if whole else (min(present), max(present)), null, whole)
 
 
 def _written_here(column: pa.ChunkedArray, kind: DataType) -> list[Any] | None:
@@ -366,14 +366,14 @@ def comes_back(column: Column, kind: DataType) -> Column:
 def _provide(spark: SparkSession, stage: Stage, searches: Searches) -> None:
     """Make the views of one query inside the query."""
     new = read_only(spark, stage.new)
-    new.createOrReplaceTempView(view_of(Reading.NEW, stage.relation))
+    new.createOrReplaceTempView(view_of(RelationState.NEW, stage.relation))
     if stage.old is None:
         return
     # It is read once for everything that reads the stage, at two times.
     changed, count = _changed_of(spark, stage, stage.old, new, searches)
     if count == 0:
         searches.note_unchanged(stage.relation)
-    changed.createOrReplaceTempView(view_of(Reading.CHANGED, stage.relation))
+    changed.createOrReplaceTempView(view_of(RelationState.CHANGED, stage.relation))
 
 
 def _changed_of(
@@ -391,7 +391,7 @@ def _changed_of(
     rows, count = materialize_once(rows if stage.changed else rows.distinct())
     # An unchanged relation is as it was, and need not be planned a second time.
     old = read_only(spark, as_it_was) if count else new
-    old.createOrReplaceTempView(view_of(Reading.OLD, stage.relation))
+    old.createOrReplaceTempView(view_of(RelationState.OLD, stage.relation))
     if stage.changed:
         return rows, count
     if count == 0:
@@ -408,7 +408,7 @@ def _netted(new: DataFrame, old: DataFrame) -> DataFrame:
 def drop_key_views(spark: SparkSession, affected: Affected, relations: Sequence[str]) -> None:
     """Take the views of `find_keys` away again."""
     for relation in (*relations, *(stage.relation for stage in affected.stages)):
-        for reading in Reading:
+        for reading in RelationState:
             spark.catalog.dropTempView(view_of(reading, relation))
 
 

@@ -22,7 +22,16 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from freshline.errors import PatternBudgetError, PatternExpressionError, PatternSkipError
 from freshline.patterns.conditions import read_condition
-from freshline.patterns.matcher import BudgetError, Condition, Match, Rows, Skip, SkipError, SkipTo, find_matches
+from freshline.patterns.matcher import (
+    BudgetError,
+    Condition,
+    Match,
+    PartitionRows,
+    Skip,
+    SkipError,
+    SkipTo,
+    find_matches,
+)
 from freshline.patterns.pattern import parse_pattern
 from freshline.patterns.program import Program, compile_pattern
 from freshline.sql.match_recognize import MATCH_FUNCTION
@@ -107,15 +116,15 @@ def match_rows(searches: pa.Array, masks: pa.Array, times: pa.Array, values: pa.
     search = Search.read(searches[0].as_py()) if len(searches) else None
     for row in range(len(masks)):
         assert search is not None
-        rows = Rows(masks[row].as_py() or (), times[row].as_py() or ())
+        rows = PartitionRows(masks[row].as_py() or (), times[row].as_py() or ())
         found.append(list(_shown(search, rows, search.conditions_on(values[row].as_py()))))
     return pa.array(found, _TYPE)
 
 
-def _numbered(search: Search, rows: Rows, conditions: Mapping[int, Condition]) -> Iterator[tuple[int, Match]]:
+def _numbered(search: Search, rows: PartitionRows, conditions: Mapping[int, Condition]) -> Iterator[tuple[int, Match]]:
     """The matches with their numbers; of those that are decided only the ones that were not before."""
 
-    def found(among: Rows) -> Iterator[Match]:
+    def found(among: PartitionRows) -> Iterator[Match]:
         return find_matches(search.program, among, skip=search.skip, within=search.within, conditions=conditions)
 
     known = 0
@@ -123,7 +132,7 @@ def _numbered(search: Search, rows: Rows, conditions: Mapping[int, Condition]) -
         after, until = search.decided
         # Those of before are found again as they were, because nothing that came since changes them.
         earlier = bisect_right(rows.times, after, key=_known)
-        known = sum(1 for _ in found(Rows(rows.masks[:earlier], rows.times[:earlier], after + 1)))
+        known = sum(1 for _ in found(PartitionRows(rows.masks[:earlier], rows.times[:earlier], after + 1)))
         rows = replace(rows, more_from=until + 1)
     return islice(enumerate(found(rows), start=1), known, None)
 
@@ -133,7 +142,7 @@ def _known(time: int | None) -> int:
     return time
 
 
-def _shown(search: Search, rows: Rows, conditions: Mapping[int, Condition]) -> Iterator[Shown]:
+def _shown(search: Search, rows: PartitionRows, conditions: Mapping[int, Condition]) -> Iterator[Shown]:
     program, names = search.program, search.names
     seen: set[int] = set()
     number = 0

@@ -36,7 +36,7 @@ MOST_WEIGHT = 100.0
 
 
 @dataclass(frozen=True)
-class Step:
+class RankChange:
     """How ranks changed in a round: the sum of changes, the greatest change, and the greatest rank after it."""
 
     moved: float
@@ -44,10 +44,10 @@ class Step:
     greatest: float
 
 
-def remaining_error(step: Step) -> float:
+def remaining_error(step: RankChange) -> float:
     """At most the distance of any rank, after the round, from the solution.
 
-    >>> remaining_error(Step(moved=0.0, most_moved=0.0, greatest=1.0))
+    >>> remaining_error(RankChange(moved=0.0, most_moved=0.0, greatest=1.0))
     0.0
     """
     least = 1.0 - DAMPING

@@ -108,7 +108,7 @@ LOWERED_FUNCTIONS = ALLOWED_FUNCTIONS | {MATCH_FUNCTION}
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadNames:
     """Of a query that was judged: the names that it reads, and those that it defines by WITH, in lower case."""
 
     relations: frozenset[str]
@@ -141,14 +141,14 @@ class _Known:
     All sessions parse alike (see `Sessions`), so that a text stands for the plan that was judged.
     """
 
-    readings: dict[str, Reading] = field(default_factory=dict)
+    readings: dict[str, ReadNames] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def get(self, text: str) -> Reading | None:
+    def get(self, text: str) -> ReadNames | None:
         with self.lock:
             return self.readings.get(text)
 
-    def note(self, text: str, reading: Reading) -> None:
+    def note(self, text: str, reading: ReadNames) -> None:
         with self.lock:
             while len(self.readings) >= _MOST_KNOWN:
                 self.readings.pop(next(iter(self.readings)))
@@ -200,7 +200,7 @@ def _provide(spark: SparkSession, text: str) -> None:
     provide_predicting(spark, text)
 
 
-def _require_reads(reading: Reading, views: Collection[str]) -> None:
+def _require_reads(reading: ReadNames, views: Collection[str]) -> None:
     wanted = {view.lower() for view in views}
     others = sorted(reading.relations - reading.common - wanted)
     missing = sorted(wanted - reading.relations)
@@ -213,7 +213,7 @@ def _require_reads(reading: Reading, views: Collection[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TypedStatement:
     """A statement that a person or program typed, as Spark parsed it, judged to read only these views."""
 
     plan: Any
@@ -226,7 +226,7 @@ class Asked:
         return rows
 
 
-def judge_asked(spark: SparkSession, text: str, views: Collection[str], declared: Mapping[str, str]) -> Asked:
+def judge_asked(spark: SparkSession, text: str, views: Collection[str], declared: Mapping[str, str]) -> TypedStatement:
     """Judge a statement over views that need not be there yet.
 
     `declared` are the names of all tables by those of their views, in lower case. Raises ForbiddenQueryError.
@@ -238,7 +238,7 @@ def judge_asked(spark: SparkSession, text: str, views: Collection[str], declared
         if name in declared:
             raise ForbiddenQueryError(f"{declared[name]} has no version yet. Refresh it first.")
         raise ForbiddenQueryError(f"there is no table or source {name}.{nearest(name, declared.values())} {_ADVICE}")
-    return Asked(plan, allowed)
+    return TypedStatement(plan, allowed)
 
 
 def literals_of(spark: SparkSession, text: str) -> Counter[str]:
@@ -286,7 +286,7 @@ def _rows(spark: SparkSession, plan: Any) -> DataFrame:
     return DataFrame(jvm.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
-def judge(plan: Any, functions: Collection[str] = ALLOWED_FUNCTIONS) -> Reading:
+def judge(plan: Any, functions: Collection[str] = ALLOWED_FUNCTIONS) -> ReadNames:
     """Judge a logical plan as it was parsed, which may call these functions. Raises ForbiddenQueryError."""
     trees = _printed(plan)
     definitions = [_printed(each) for each in _definitions(plan, _count(trees, "WithWindowDefinition"))]
@@ -295,7 +295,7 @@ def judge(plan: Any, functions: Collection[str] = ALLOWED_FUNCTIONS) -> Reading:
     return _judge_trees([trees, *definitions], functions)
 
 
-def _judge_trees(trees: Any, functions: Collection[str] = ALLOWED_FUNCTIONS) -> Reading:
+def _judge_trees(trees: Any, functions: Collection[str] = ALLOWED_FUNCTIONS) -> ReadNames:
     relations: set[str] = set()
     common: set[str] = set()
     for node in _nodes(trees):
@@ -316,7 +316,7 @@ def _judge_trees(trees: Any, functions: Collection[str] = ALLOWED_FUNCTIONS) -> 
                 _check_function(_joined(node.facts["name"]), ASKED_TABLE_FUNCTIONS)
             case _:
                 pass
-    return Reading(frozenset(relations), frozenset(common))
+    return ReadNames(frozenset(relations), frozenset(common))
 
 
 def _check_node(node: Node) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql.types import TimestampType
 
 from freshline.query.rules.literal_bounds import OPEN, find_bounds, with_conditions
 from freshline.query.rules.repeats import without_repeats
-from freshline.query.tree import Reading, relations_read
+from freshline.query.tree import RelationState, relations_read
 from freshline.refresh.literal import quoted
 from freshline.refresh.read_only import read_only
 from freshline.refresh.stretches import time_condition
@@ -54,7 +54,7 @@ class Searches:
         """
         found = []
         for query in queries:
-            of = relations_read(query, Reading.CHANGED) if self._unchanged else frozenset()
+            of = relations_read(query, RelationState.CHANGED) if self._unchanged else frozenset()
             if not of or not of <= self._unchanged:
                 found.append(query)
         return without_repeats(tuple(found), self._grown) if self._grown else found

@@ -31,7 +31,7 @@ MOST_TOGETHER = 50
 _CALM = timedelta(seconds=60)
 
 
-class Standing(StrEnum):
+class TableUpkeep(StrEnum):
     """How a table is kept."""
 
     KEPT = "KEPT"
@@ -65,7 +65,7 @@ class Notice:
 
     table: TableName
     kind: NoticeKind
-    standing: Standing
+    standing: TableUpkeep
     punctuality: Punctuality
     since: datetime
     until: datetime
@@ -75,7 +75,7 @@ class Notice:
 class Known:
     """The newest report of a table that is not as it should be, or was not a minute ago."""
 
-    standing: Standing = Standing.KEPT
+    standing: TableUpkeep = TableUpkeep.KEPT
     punctuality: Punctuality = Punctuality.PASS
     at: datetime | None = None
 
@@ -122,7 +122,7 @@ class Memory:
                 value["record"],
                 {
                     TableName.parse(name): Known(
-                        Standing(standing),
+                        TableUpkeep(standing),
                         Punctuality(punctuality),
                         None if at is None else datetime.fromtimestamp(at, UTC),
                     )
@@ -198,21 +198,21 @@ def is_turn(name: TableName, seconds: float, last: datetime | None, now: datetim
     return last is None or turn_start(name, seconds, last) != turn_start(name, seconds, now)
 
 
-def standing(status: TableStatus, left_alone: Mapping[TableName, Standing]) -> Standing:
+def standing(status: TableStatus, left_alone: Mapping[TableName, TableUpkeep]) -> TableUpkeep:
     """How a table is kept; `left_alone` are those that a person or a switch keeps from being refreshed."""
     if status.table in left_alone:
         return left_alone[status.table]
     if status.error is not None or status.state == "FAILED":
-        return Standing.FAILED
+        return TableUpkeep.FAILED
     if status.state == "BLOCKED":
-        return Standing.BLOCKED
-    return Standing.EMPTY if status.version is None else Standing.KEPT
+        return TableUpkeep.BLOCKED
+    return TableUpkeep.EMPTY if status.version is None else TableUpkeep.KEPT
 
 
 def decide_notices(
     statuses: Sequence[TableStatus],
     turns: Mapping[TableName, float],
-    left_alone: Mapping[TableName, Standing],
+    left_alone: Mapping[TableName, TableUpkeep],
     memory: Memory,
     now: datetime,
     told_otherwise: Callable[[TableStatus], bool] = lambda status: False,
@@ -260,7 +260,7 @@ def told_too(
     """
     room = max(0, min(EVENTS_A_TICK - len(notices), EVENTS_AN_HOUR - memory.events))
     more = [
-        Notice(table, NoticeKind.MATERIALIZED, Standing.KEPT, Punctuality.PASS, now, now) for table in tables[:room]
+        Notice(table, NoticeKind.MATERIALIZED, TableUpkeep.KEPT, Punctuality.PASS, now, now) for table in tables[:room]
     ]
     return [*notices, *more], replace(memory, events=memory.events + len(more))
 
@@ -274,7 +274,7 @@ class _Seen:
     def __init__(
         self,
         status: TableStatus,
-        standing: Standing,
+        standing: TableUpkeep,
         turn: float | None,
         lead: TableName,
         memory: Memory,
@@ -291,13 +291,13 @@ class _Seen:
 
     def kept(self, told_otherwise: Callable[[TableStatus], bool]) -> tuple[int, Notice] | None:
         """The notice of how the table is kept, if there is one, with its rank."""
-        kept = self._standing is Standing.KEPT
+        kept = self._standing is TableUpkeep.KEPT
         if self._standing is not self._last.standing:
-            if kept and self._last.standing is not Standing.EMPTY and not self._calm:
+            if kept and self._last.standing is not TableUpkeep.EMPTY and not self._calm:
                 return None
             self.known = replace(self.known, standing=self._standing, at=self._now)
             # Of a table that has never had data there is nothing to report; a run reports its own refresh.
-            if self._standing is Standing.EMPTY or (kept and self._turn is None):
+            if self._standing is TableUpkeep.EMPTY or (kept and self._turn is None):
                 return None
             return 0, self._notice(NoticeKind.MATERIALIZED if kept else NoticeKind.OBSERVED)
         if not kept:
@@ -361,7 +361,7 @@ class _Seen:
 
 def _is_forgotten(known: Known, now: datetime) -> bool:
     """Whether a table is as it should be, and was so for a while."""
-    normal = known.standing is Standing.KEPT and known.punctuality is Punctuality.PASS
+    normal = known.standing is TableUpkeep.KEPT and known.punctuality is Punctuality.PASS
     return normal and (known.at is None or not timedelta(0) <= now - known.at < _CALM)
 
 

@@ -58,7 +58,7 @@ class RestoreResult:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ResultRows:
     """The rows of a SELECT.
 
     `columns` are pairs of name and Spark type, `rows` the values by column, as JSON has them (decimals as Decimal).

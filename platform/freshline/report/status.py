@@ -26,7 +26,7 @@ from freshline.plan.hold import HeldBy, Hold, held_tables
 from freshline.plan.intentions import FreshnessOverride, Suspension, apply_overrides
 from freshline.plan.lag import Held, data_timestamps, lag_seconds, stands_still
 from freshline.plan.record import Check
-from freshline.plan.result import Kind, RefreshResult, State
+from freshline.plan.result import RefreshResult, State, TableKind
 from freshline.values.connector import RETRIED_IN
 from freshline.values.names import TableName
 from freshline.values.receipt import Receipt
@@ -308,11 +308,11 @@ def _state_of(hold: Hold | None) -> str | None:
     return None if hold is None or hold.by is HeldBy.SCHEDULER else str(hold.by)
 
 
-def kind_of(spec: Spec) -> Kind:
+def kind_of(spec: Spec) -> TableKind:
     """TABLE, LOG for a source whose rows arrive in a log table, SOURCE for one that is read in place."""
     if isinstance(spec, TableSpec):
-        return Kind.TABLE
-    return Kind.LOG if spec.is_log else Kind.SOURCE
+        return TableKind.TABLE
+    return TableKind.LOG if spec.is_log else TableKind.SOURCE
 
 
 @dataclass(frozen=True)

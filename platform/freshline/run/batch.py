@@ -69,7 +69,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Standing:
+class BatchBasis:
     """The basis of a batch: the version of the log, its newest receipt, and since when (of `time.monotonic`)."""
 
     version: int | None
@@ -77,7 +77,7 @@ class Standing:
     since: float
 
 
-def stand(runtime: Runtime, spec: SourceSpec, position: Position | None) -> Standing:
+def stand(runtime: Runtime, spec: SourceSpec, position: Position | None) -> BatchBasis:
     """The basis of a batch that begins at a position. Raises FencedError where the log is not there any more."""
     since, path = time.monotonic(), runtime.warehouse.path(spec.name)
     # First: a commit from here on was not seen.
@@ -85,7 +85,7 @@ def stand(runtime: Runtime, spec: SourceSpec, position: Position | None) -> Stan
     newest = newest_batch(spec, path)
     if (None if newest is None else newest.positions.get(spec.name)) != position:
         raise fenced(spec)
-    return Standing(version, newest, since)
+    return BatchBasis(version, newest, since)
 
 
 def begin_batch(
@@ -93,7 +93,7 @@ def begin_batch(
     spark: SparkSession,
     spec: SourceSpec,
     portion: Portion,
-    standing: Standing,
+    standing: BatchBasis,
     mode: str,
     reason: str,
     unread: Callable[[], Mapping[str, bool]],

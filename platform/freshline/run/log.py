@@ -41,7 +41,7 @@ from freshline.errors import CancelledError, DefinitionChangedError, ExtensionFa
 from freshline.plan.disk import history_seconds
 from freshline.plan.record import complete_until
 from freshline.plan.request import LIVE, RefreshRequest
-from freshline.plan.result import Kind, RefreshResult, State
+from freshline.plan.result import RefreshResult, State, TableKind
 from freshline.refresh.arrow_rows import ArrowRows
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.execution import suited_to
@@ -50,7 +50,7 @@ from freshline.refresh.literal import quoted
 from freshline.run.batch import Batch, begin_batch, fenced, newest_batch, stand
 from freshline.run.looked import look_at, note_keys
 from freshline.sources.prepare import prepare_formats, undeclared_of
-from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Inspection, Portion, Reader, Records
+from freshline.sources.reader import SMALL_ROWS, STOPPED, Certain, Inspection, Portion, Reader, ReadRequest, Records
 from freshline.sources.records import (
     ERROR,
     judge_records,
@@ -153,7 +153,7 @@ def refresh_log(
     position = None if receipt is None else receipt.positions.get(spec.name)
     reader = runtime.reader(spec)
     with runtime.stage("pin"):
-        inspection = reader.inspect(position, Asked(cancellation, progress, wait=request.wait_for_settle))
+        inspection = reader.inspect(position, ReadRequest(cancellation, progress, wait=request.wait_for_settle))
     given(inspection, Inspection, type(reader), "inspect", spec)
     read = _Read(inspection, receipt, position, newest_version(path), inspection.left, not inspection.is_new)
     failure: FreshlineError | None = None
@@ -183,7 +183,7 @@ def refresh_log(
     found = RefreshResult(
         table=spec.name,
         at=runtime.clock(),
-        kind=Kind.LOG,
+        kind=TableKind.LOG,
         state=State.SUCCEEDED,
         strategy="append" if read.committed else "noop",
         reason=reason,

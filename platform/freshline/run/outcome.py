@@ -19,10 +19,10 @@ from freshline.plan.cut import RootPositions, ahead_of, greatest_of
 from freshline.plan.history import inputs_short_after
 from freshline.plan.models import model_versions, models_after
 from freshline.plan.price import Price
-from freshline.plan.result import Kind, RefreshResult, State, Strategy
+from freshline.plan.result import RefreshResult, State, Strategy, TableKind
 from freshline.plan.step import Step
 from freshline.run.decide import Decision
-from freshline.values.partition import Span, settle_spans
+from freshline.values.partition import PartitionSpan, settle_spans
 from freshline.values.query import PythonQuery
 from freshline.values.reason import Reason
 from freshline.values.receipt import Receipt
@@ -51,7 +51,7 @@ def report_nothing(
     return RefreshResult(
         table=spec.name,
         at=runtime.clock(),
-        kind=Kind.TABLE,
+        kind=TableKind.TABLE,
         state=State.SUCCEEDED,
         strategy=str(Strategy.NOOP),
         reason=str(reason),
@@ -77,7 +77,7 @@ def report_commit(attempt: Attempt, committed: Committed, work: Work, price: Pri
     result = RefreshResult(
         table=spec.name,
         at=attempt.runtime.clock(),
-        kind=Kind.TABLE,
+        kind=TableKind.TABLE,
         state=State.SUCCEEDED,
         strategy=str(work.strategy),
         reason=str(work.reason),
@@ -174,7 +174,7 @@ def _promise(spec: TableSpec, previous: Receipt | None, work: Work) -> str:
     return "" if previous is None else previous.promise
 
 
-def _spans(spec: TableSpec, previous: Receipt | None, work: Work) -> tuple[Span, ...] | None:
+def _spans(spec: TableSpec, previous: Receipt | None, work: Work) -> tuple[PartitionSpan, ...] | None:
     if spec.time_partitions is None:
         return None
     if work.spans is not None:

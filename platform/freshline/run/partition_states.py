@@ -32,7 +32,7 @@ from freshline.refresh.keys import comes_back
 from freshline.refresh.literal import EPOCH, for_literal
 from freshline.refresh.read_only import read_expression
 from freshline.values.names import TableName
-from freshline.values.partition import Interval, PartitionState, Span, state_of
+from freshline.values.partition import Interval, PartitionSpan, PartitionState, state_of
 from freshline.values.position import Position, TablePosition
 from freshline.values.query import SqlQuery
 from freshline.values.receipt import Receipt
@@ -94,7 +94,7 @@ def has_refreshed_whole(runtime: Runtime, name: TableName, backfill: str) -> boo
 def _changed(
     runtime: Runtime,
     spec: TableSpec,
-    spans: Sequence[Span],
+    spans: Sequence[PartitionSpan],
     positions: Mapping[TableName, Position],
     cancellation: Cancellation,
 ) -> Iterator[Interval]:

@@ -26,7 +26,7 @@ from freshline.errors import (
 )
 from freshline.plan.lag import lag_seconds
 from freshline.plan.request import RefreshRequest
-from freshline.plan.result import Kind, RefreshResult, State, Strategy
+from freshline.plan.result import RefreshResult, State, Strategy, TableKind
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.status import kind_of
 from freshline.run.log import refresh_log
@@ -160,7 +160,7 @@ def _check_source(runtime: Runtime, spec: SourceSpec) -> RefreshResult:
     return RefreshResult(
         table=spec.name,
         at=now,
-        kind=Kind.SOURCE,
+        kind=TableKind.SOURCE,
         state=State.SUCCEEDED,
         strategy=str(Strategy.NOOP),
         reason=str(Reason("NOTHING_NEW", "read in place")),

@@ -23,7 +23,7 @@ from freshline.attempt.runtime import Progress, Runtime
 from freshline.commit.delta_log import count_all, exists, newest_version
 from freshline.errors import RequestError
 from freshline.plan.request import RefreshRequest
-from freshline.plan.result import Kind, RefreshResult, State, Strategy
+from freshline.plan.result import RefreshResult, State, Strategy, TableKind
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import FILE, RECORD, SEQ
@@ -31,7 +31,7 @@ from freshline.run.batch import Batch, begin_batch, newest_batch, stand
 from freshline.run.log import commit_log, provide_log
 from freshline.run.looked import Looked, look_at, note_keys
 from freshline.sources.prepare import prepare_formats
-from freshline.sources.reader import LINE, SMALL_ROWS, Asked, Group, Portion
+from freshline.sources.reader import LINE, SMALL_ROWS, Group, Portion, ReadRequest
 from freshline.sources.records import ERROR, FIELDS, LEFT_OUT, again_columns, judge_records
 from freshline.values.connector import RETRIED_IN, Position
 from freshline.values.format import VALUE
@@ -68,7 +68,7 @@ def retry_quarantine(
     if receipt is not None and exists(quarantine):
         position = receipt.positions.get(source.name)
         assert position is not None
-        unread = _unread(runtime, source, position, Asked(cancellation, progress))
+        unread = _unread(runtime, source, position, ReadRequest(cancellation, progress))
         with runtime.working(cancellation, pool=request.cause, what=f"retry the quarantine of {source.name}") as spark:
             provide_log(runtime, spark, source, path)
             provide_quarantine(runtime, spark, source)
@@ -92,7 +92,7 @@ def retry_quarantine(
     return RefreshResult(
         table=source.name,
         at=runtime.clock(),
-        kind=Kind.LOG,
+        kind=TableKind.LOG,
         state=State.SUCCEEDED,
         strategy=str(Strategy.APPEND if taken else Strategy.NOOP),
         reason=str(Reason(RETRIED, f"{taken} of {tried}")),
@@ -131,7 +131,7 @@ def _require_log(spec: Spec) -> SourceSpec:
     return spec
 
 
-def _unread(runtime: Runtime, spec: SourceSpec, position: Position, asked: Asked) -> Mapping[str, bool]:
+def _unread(runtime: Runtime, spec: SourceSpec, position: Position, asked: ReadRequest) -> Mapping[str, bool]:
     """The partitions of the source, each with whether it has records that were not read; none without a watermark."""
     if spec.watermark is None:
         return {}

@@ -52,7 +52,7 @@ from freshline.refresh.materialize import materialize_once
 from freshline.run.batch import newest_batch
 from freshline.sources.changes import begun_again, find_facts, judge_events, mark_kept, unknown_keys
 from freshline.sources.prepare import prepare_formats
-from freshline.sources.reader import Asked
+from freshline.sources.reader import ReadRequest
 from freshline.sources.records import (
     ERROR,
     accepted,
@@ -136,7 +136,7 @@ def _plan(runtime: Runtime, name: TableName, log: SourceSpec, cancellation: Canc
         raise RequestError(f"{log.name} has no batch yet. Refresh it first.")
     require_known(position, log)
     at = runtime.clock()
-    start, end = runtime.reader(log).find_tail(position, receipt.seq, Asked(cancellation))
+    start, end = runtime.reader(log).find_tail(position, receipt.seq, ReadRequest(cancellation))
     return UnionToken(name, version, log_version, start, end, log_version.seq or 0 if folded is None else folded, at)
 
 
@@ -180,7 +180,7 @@ def _tail(
     position = None if receipt is None else receipt.positions.get(log.name)
     whole = read_log(spark, Pinned(log, path, token.log))
     reader = runtime.reader(log)
-    tail = reader.tail(spark, token.start, token.end, position, Asked(cancellation))
+    tail = reader.tail(spark, token.start, token.end, position, ReadRequest(cancellation))
     parts = []
     if tail.logged is not None:
         parts.append(whole.where((F.col(SEQ) > seq) & tail.logged))

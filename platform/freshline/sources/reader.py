@@ -85,7 +85,7 @@ class Host(Protocol):
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReadRequest:
     """A request for new records. `wait` says that a person waits, also for what is just about to be complete."""
 
     cancellation: Cancellation
@@ -217,7 +217,7 @@ class Reader(Extension, ABC, Generic[L, P]):
     # -- methods of every connector
 
     @abstractmethod
-    def inspect(self, position: Any, asked: Asked) -> L:
+    def inspect(self, position: Any, asked: ReadRequest) -> L:
         """Fix the end of what is there; `position` is None before the first batch. Starts no Spark job, writes nothing.
 
         Raises the errors of sources, also where the source is not the one that was read up to `position`.
@@ -291,10 +291,10 @@ class Reader(Extension, ABC, Generic[L, P]):
 
     # -- union read
 
-    def find_tail(self, position: Any, seq: int, asked: Asked) -> tuple[Position, Position]:
+    def find_tail(self, position: Any, seq: int, asked: ReadRequest) -> tuple[Position, Position]:
         """The positions between which everything is that the source has beyond `position`, of batch `seq`."""
         raise NotImplementedError
 
-    def tail(self, spark: SparkSession, start: Any, end: Any, position: Any, asked: Asked) -> Tail:
+    def tail(self, spark: SparkSession, start: Any, end: Any, position: Any, asked: ReadRequest) -> Tail:
         """The places of the records between two positions, when the log has read up to `position`."""
         raise NotImplementedError

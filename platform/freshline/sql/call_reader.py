@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from freshline.errors import DeclarationError
-from freshline.sql.tokens import Kind, Text, Token
+from freshline.sql.tokens import Text, Token, TokenKind
 from freshline.values.names import TableName
 from freshline.values.rules import declaration_error, nearest
 
@@ -46,7 +46,7 @@ class CallReader:
 
     def _is_of_name(self, index: int) -> bool:
         token = self.tokens[index]
-        return token.kind is Kind.NAME or token.word == "." or bool(re.fullmatch(r"\w+", token.word))
+        return token.kind is TokenKind.NAME or token.word == "." or bool(re.fullmatch(r"\w+", token.word))
 
     def _named(
         self, function: str, index: int, items: Sequence[tuple[int, int]], names: Sequence[str], shape: str

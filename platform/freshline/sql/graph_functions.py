@@ -16,9 +16,9 @@ from sqlglot import exp
 
 from freshline.errors import DeclarationError
 from freshline.sql.call_reader import CallReader
-from freshline.sql.tokens import Kind, Text
+from freshline.sql.tokens import Text, TokenKind
 from freshline.values.names import TableName
-from freshline.values.query import GraphCall, GraphFunction, Span, SqlQuery
+from freshline.values.query import GraphCall, GraphFunction, SqlQuery, TextSpan
 from freshline.values.rules import declaration_error
 
 # The view of the rows that a function gives, and the alias of the edges.
@@ -55,7 +55,7 @@ class LoweredGraph:
     table: TableName | None
     ends: tuple[str, str]
     edges: str
-    stands: Span
+    stands: TextSpan
     line: int
     offset: int
     tolerance: float
@@ -116,7 +116,7 @@ class _Lowering(CallReader):
             table=table,
             ends=ends,
             edges=f"SELECT {first} AS {SOURCE}, {second} AS {TARGET} FROM {source} AS {EDGES}",
-            stands=Span(start, start + len(stands)),
+            stands=TextSpan(start, start + len(stands)),
             line=self.text.line(start),
             offset=start,
             tolerance=self._tolerance(given, refuse),
@@ -143,7 +143,7 @@ class _Lowering(CallReader):
         words = [self._word(index) for index in range(first, last)]
         named = len(words) == 6 and (words[0], words[1], words[3], words[5]) == ("DESCRIPTOR", "(", ",", ")")
         tokens = [self.tokens[first + place] for place in (2, 4)] if named else []
-        if not tokens or any(token.kind not in (Kind.WORD, Kind.NAME) for token in tokens):
+        if not tokens or any(token.kind not in (TokenKind.WORD, TokenKind.NAME) for token in tokens):
             raise refuse("QUERY_SYNTAX", "the ends of an edge are two columns. Write DESCRIPTOR(src, dst)")
         return tokens[0].value, tokens[1].value
 

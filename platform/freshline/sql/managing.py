@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from freshline.errors import RequestError
-from freshline.sql.tokens import Kind, Text, Token, Tokens
+from freshline.sql.tokens import Text, Token, TokenKind, Tokens
 from freshline.values.freshness import Freshness, parse_seconds
 from freshline.values.names import TableName
 from freshline.values.rules import declaration_error
@@ -281,7 +281,7 @@ def _cut_start(tokens: list[Token]) -> tuple[list[Token], str | None]:
         if [token.word for token in tail[:2]] == ["FROM", word] and _reads_from(query):
             if length == 2:
                 return query, word.lower()
-            if tail[2].kind is Kind.STRING:
+            if tail[2].kind is TokenKind.STRING:
                 return query, tail[2].value
     return tokens, None
 
@@ -405,7 +405,7 @@ class _Reader:
     def _value(self) -> str:
         tokens = self._tokens
         token = tokens.token
-        if token is not None and token.kind is Kind.STRING:
+        if token is not None and token.kind is TokenKind.STRING:
             return tokens.string("a value")
         if token is None or token.word in (")", ",", "AND"):
             raise tokens.refuse("a value is expected")
@@ -502,7 +502,7 @@ class _Reader:
         while tokens.token is not None and tokens.word() not in ("FOR", "CASCADE", "BECAUSE"):
             tokens.advance()
         last = tokens.previous
-        alone = last is first and first.kind is Kind.STRING
+        alone = last is first and first.kind is TokenKind.STRING
         text = first.value if alone else tokens.text.text[first.start : last.end]
         try:
             return parse_seconds(text, what)

@@ -15,7 +15,7 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from freshline.errors import DeclarationError
-from freshline.sql.tokens import Kind, Text, Token
+from freshline.sql.tokens import Text, Token, TokenKind
 from freshline.values.rules import declaration_error, nearest
 
 _NAVIGATION = frozenset({"PREV", "NEXT", "FIRST", "LAST"})
@@ -193,7 +193,7 @@ class _Expressions:
 
     def _variable_at(self, index: int) -> str:
         token = self.tokens[index]
-        return token.value if token.kind is Kind.NAME else token.word
+        return token.value if token.kind is TokenKind.NAME else token.word
 
     def _is_variable_star(self, index: int) -> bool:
         return self._word(index + 1) == "." and self._word(index + 2) == "*" and self._word(index) != ")"

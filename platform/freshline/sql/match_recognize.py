@@ -21,7 +21,7 @@ from freshline.errors import DeclarationError
 from freshline.patterns.pattern import Pattern, PatternError, parse_pattern, variables_of
 from freshline.patterns.program import MATCH, PatternTooLargeError, Program, compile_pattern, depths_of
 from freshline.sql.match_expressions import Conditions, Measures, Variables, quoted_text
-from freshline.sql.tokens import Kind, Text, Token
+from freshline.sql.tokens import Text, Token, TokenKind
 from freshline.sql.window_functions import (
     WINDOW_FUNCTIONS,
     WINDOWED,
@@ -311,16 +311,16 @@ class _Lowering:
     def _name(self, index: int) -> str:
         """A variable's name: in upper case, unless it is quoted."""
         token = self.tokens[index]
-        if token.kind in (Kind.NAME, Kind.STRING):
+        if token.kind in (TokenKind.NAME, TokenKind.STRING):
             return token.value
-        if token.kind is Kind.WORD and re.fullmatch(r"[^\W\d]\w*", token.raw):
+        if token.kind is TokenKind.WORD and re.fullmatch(r"[^\W\d]\w*", token.raw):
             return token.word
         raise self._refuse("PATTERN_SYNTAX", f"{token.raw} is no name of a variable", index)
 
     def _column(self, index: int) -> str:
         """A column's name as SQL."""
         token = self.tokens[index]
-        if token.kind is Kind.NAME or (token.kind is Kind.WORD and re.fullmatch(r"[^\W\d]\w*", token.raw)):
+        if token.kind is TokenKind.NAME or (token.kind is TokenKind.WORD and re.fullmatch(r"[^\W\d]\w*", token.raw)):
             return quoted_name(token.value)
         raise self._refuse("PATTERN_SYNTAX", f"{token.raw} is no column. PARTITION BY and ORDER BY take columns", index)
 

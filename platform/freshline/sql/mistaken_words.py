@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from freshline.sql.tokens import Kind, Token
+from freshline.sql.tokens import Token, TokenKind
 from freshline.values.rules import nearest
 
 # The functions that stand in FROM with TABLE and a table behind it, in parentheses.
@@ -40,7 +40,7 @@ def mistaken_words(tokens: Sequence[Token]) -> Iterator[tuple[str, str, int]]:
         return words[index] if 0 <= index < len(words) else ""
 
     for index, token in enumerate(tokens):
-        if token.kind is Kind.STRING:
+        if token.kind is TokenKind.STRING:
             continue
         if word(index) == "INTERVAL" and _is_number(tokens, index + 1) and word(index + 2) not in _UNITS:
             raw = tokens[index + 1].raw
@@ -49,7 +49,7 @@ def mistaken_words(tokens: Sequence[Token]) -> Iterator[tuple[str, str, int]]:
         if word(index + 1) != "(" or word(index - 1) == ".":
             continue
         if word(index + 2) == "TABLE" and word(index + 3) != "(" and word(index) not in TABLE_FUNCTIONS_OF_OURS:
-            if token.kind is not Kind.WORD or not word(index)[0].isalpha():
+            if token.kind is not TokenKind.WORD or not word(index)[0].isalpha():
                 continue
             near = nearest(word(index), TABLE_FUNCTIONS_OF_OURS) or f" There are {', '.join(TABLE_FUNCTIONS_OF_OURS)}."
             yield "QUERY_SYNTAX", f"{token.raw}(TABLE ..) is no table function.{near}", token.start

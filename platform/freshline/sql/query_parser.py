@@ -31,7 +31,7 @@ from freshline.sql.match_recognize import FIRST_SORTED_ROWS, MATCHED_ROWS, SORTE
 from freshline.sql.mistaken_words import TABLE_FUNCTIONS_OF_OURS, mistaken_words
 from freshline.sql.system_time_joins import AsOfTime, SystemTimeJoins, is_name, offset_of
 from freshline.sql.temporal_filters import find_clock_calls
-from freshline.sql.tokens import Kind, Text, Token
+from freshline.sql.tokens import Text, Token, TokenKind
 from freshline.sql.window_functions import WINDOWED, Columns, LoweredQuery, lower_windows
 from freshline.values.closing import AFTER, NOW, READ, UNTIL, Final, written_moment
 from freshline.values.location import Location
@@ -41,8 +41,8 @@ from freshline.values.query import (
     GraphCall,
     ModelCall,
     Reference,
-    Span,
     SqlQuery,
+    TextSpan,
     WindowTime,
     cover_models,
 )
@@ -197,7 +197,7 @@ def _tree_or_none(text: str) -> exp.Expr | None:
 
 def is_refused_call(token: Token, following: Sequence[str]) -> bool:
     """Whether a token, with the words that follow it, calls a function that no query may call."""
-    named = token.kind in (Kind.WORD, Kind.NAME) and token.value.lower() in REFUSED_FUNCTIONS
+    named = token.kind in (TokenKind.WORD, TokenKind.NAME) and token.value.lower() in REFUSED_FUNCTIONS
     return named and tuple(following[:1]) == ("(",)
 
 
@@ -243,12 +243,12 @@ def declared_tables(tree: exp.Expr) -> Iterator[exp.Table]:
             yield table
 
 
-def span_of(first: exp.Expr, last: exp.Expr | None = None) -> Span:
+def span_of(first: exp.Expr, last: exp.Expr | None = None) -> TextSpan:
     """The characters from one identifier to another, as sqlglot recorded them."""
-    return Span(int(first.meta["start"]), int((last or first).meta["end"]) + 1)
+    return TextSpan(int(first.meta["start"]), int((last or first).meta["end"]) + 1)
 
 
-def _covered(text: str, removed: Sequence[Span], instead: Sequence[tuple[Span, str]]) -> str:
+def _covered(text: str, removed: Sequence[TextSpan], instead: Sequence[tuple[TextSpan, str]]) -> str:
     """The text for sqlglot: text that it would not understand is covered by as many characters."""
     covers = [(span.start, " " * (span.end - span.start)) for span in removed]
     covers += [(span.start, cover.ljust(span.end - span.start)) for span, cover in instead]
@@ -278,7 +278,7 @@ def _lower(text: Text, final: Final | None, columns: Columns | None = None) -> L
 
 @dataclass(frozen=True)
 class _VersionCall:
-    span: Span
+    span: TextSpan
     alias: str
 
 
@@ -365,13 +365,13 @@ class _Parser:
             )
         return find_graph_call(self.graph, tree, edges, self.text)
 
-    def _moments(self) -> tuple[tuple[Span, str, int], ...]:
+    def _moments(self) -> tuple[tuple[TextSpan, str, int], ...]:
         """The places of the bounds of FINAL windows, or of the watermark of WHEN; lowering has written them."""
         if self.lowered.late is None and not self.is_triggered:
             return ()
         names = NOW if self.is_triggered else f"{AFTER}|{UNTIL}|{READ}"
         found = re.finditer(rf"\b(?:{names})\(-?\d+\)", self.text.text)
-        return tuple((Span(*match.span()), *written_moment(match[0])) for match in found)
+        return tuple((TextSpan(*match.span()), *written_moment(match[0])) for match in found)
 
     def _fail(self, rule: str, message: str, offset: int) -> DeclarationError:
         self.problems.add(rule, message, self.text.at(offset))
@@ -412,15 +412,15 @@ class _Parser:
                     "QUERY_KIND", "|> is not read by freshline. Write the query as a SELECT.", self.text.at(token.start)
                 )
 
-    def _system_times(self) -> tuple[list[Span], list[AsOfTime]]:
+    def _system_times(self) -> tuple[list[TextSpan], list[AsOfTime]]:
         """The places of FOR SYSTEM_TIME AS OF PROCTIME(), and those that name the time of rows."""
-        found: list[Span] = []
+        found: list[TextSpan] = []
         times: list[AsOfTime] = []
         for index, token in enumerate(self.tokens):
             if self._words(index, 2) != _AS_OF[:2]:
                 continue
             if self._words(index, len(_PROCTIME)) == _PROCTIME:
-                found.append(Span(token.start, self.tokens[index + len(_PROCTIME) - 1].end))
+                found.append(TextSpan(token.start, self.tokens[index + len(_PROCTIME) - 1].end))
                 continue
             named = self.tokens[index + len(_AS_OF) : index + len(_AS_OF) + 3]
             is_column = len(named) == 3 and named[1].word == "." and all(is_name(named[place]) for place in (0, 2))
@@ -432,7 +432,7 @@ class _Parser:
                     "FOR SYSTEM_TIME AS OF o.ts.",
                     self.text.at(token.start),
                 )
-            times.append(AsOfTime(Span(token.start, named[2].end), (named[0].value, named[2].value)))
+            times.append(AsOfTime(TextSpan(token.start, named[2].end), (named[0].value, named[2].value)))
         return found, times
 
     def _version_calls(self) -> list[_VersionCall]:
@@ -442,13 +442,13 @@ class _Parser:
                 continue
             argument = self.tokens[index + 2] if index + 2 < len(self.tokens) else None
             closed = self._words(index + 3, 1) == (")",)
-            if argument is None or not closed or argument.kind not in (Kind.WORD, Kind.NAME):
+            if argument is None or not closed or argument.kind not in (TokenKind.WORD, TokenKind.NAME):
                 raise declaration_error(
                     "VERSION_OF",
                     "version_of(..) takes the alias of one lookup join, such as version_of(d).",
                     self.text.at(token.start),
                 )
-            calls.append(_VersionCall(Span(token.start, self.tokens[index + 3].end), argument.value))
+            calls.append(_VersionCall(TextSpan(token.start, self.tokens[index + 3].end), argument.value))
         return calls
 
     def _model_calls(self) -> tuple[ModelCall, ...]:
@@ -488,9 +488,9 @@ class _Parser:
         return ModelCall(
             function=token.word.lower(),
             model=self._model_name(name, token),
-            name=Span(token.start, token.end),
-            argument=Span(self.tokens[index + 2].start, end),
-            whole=Span(token.start, self.tokens[last].end),
+            name=TextSpan(token.start, token.end),
+            argument=TextSpan(self.tokens[index + 2].start, end),
+            whole=TextSpan(token.start, self.tokens[last].end),
             arguments=commas,
             line=self.text.line(token.start),
         )
@@ -570,7 +570,9 @@ class _Parser:
 
     # -- what is read
 
-    def _references(self, tree: exp.Expr, proctimes: Sequence[Span], times: Sequence[Span]) -> tuple[Reference, ...]:
+    def _references(
+        self, tree: exp.Expr, proctimes: Sequence[TextSpan], times: Sequence[TextSpan]
+    ) -> tuple[Reference, ...]:
         found: list[Reference] = []
         used: set[int] = set()
         for table in tree.find_all(exp.Table):
@@ -611,7 +613,7 @@ class _Parser:
         return next((token.start for token in self.tokens if token.word == word.upper()), 0)
 
     def _reference(
-        self, table: exp.Table, proctimes: Sequence[Span], times: Sequence[Span], used: set[int]
+        self, table: exp.Table, proctimes: Sequence[TextSpan], times: Sequence[TextSpan], used: set[int]
     ) -> Reference | None:
         parts = table.parts
         places = [part for part in parts if isinstance(part, exp.Identifier) and "start" in part.meta]
@@ -668,7 +670,7 @@ class _Parser:
             lookup=following in proctimes,
         )
 
-    def _name(self, places: Sequence[exp.Identifier], written: str, span: Span) -> TableName | None:
+    def _name(self, places: Sequence[exp.Identifier], written: str, span: TextSpan) -> TableName | None:
         try:
             return TableName.parse(".".join(place.name for place in places))
         except ValueError as error:
@@ -681,7 +683,7 @@ class _Parser:
             return False
         return not PART.match(last.name) or (len(parts) == 2 and parts[0].name.lower() in FILE_FORMATS)
 
-    def _check_table_clauses(self, table: exp.Table, written: str, span: Span) -> None:
+    def _check_table_clauses(self, table: exp.Table, written: str, span: TextSpan) -> None:
         alias = table.args.get("alias")
         version_mark = isinstance(alias, exp.TableAlias) and isinstance(alias.this, exp.Parameter)
         if table.args.get("version") or table.args.get("when") or version_mark:
@@ -735,11 +737,11 @@ class _Parser:
 
     # -- places
 
-    def _qualifiers(self, tree: exp.Expr, references: Sequence[Reference]) -> tuple[tuple[Span, TableName], ...]:
+    def _qualifiers(self, tree: exp.Expr, references: Sequence[Reference]) -> tuple[tuple[TextSpan, TableName], ...]:
         """`namespace.table` in front of a column: the view that is read has no namespace."""
         names = {reference.name: reference for reference in references if reference.name.namespace}
         aliases = {reference.alias.lower() for reference in references}
-        found: dict[int, tuple[Span, TableName]] = {}
+        found: dict[int, tuple[TextSpan, TableName]] = {}
         for column in tree.find_all(exp.Column):
             parts = column.parts
             if len(parts) < 3 or parts[0].name.lower() in aliases:
@@ -790,8 +792,8 @@ _AFTER_LIST = frozenset(("FROM", "WHERE", "GROUP", ")", ";"))
 
 
 def _token_meaning(token: Token) -> str:
-    if token.kind is Kind.WORD:
+    if token.kind is TokenKind.WORD:
         return token.raw.lower()
-    if token.kind is Kind.NAME and PART.match(token.value) and token.value.upper() not in _KEYWORDS:
+    if token.kind is TokenKind.NAME and PART.match(token.value) and token.value.upper() not in _KEYWORDS:
         return token.value.lower()
     return token.raw

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from freshline.errors import DeclarationError
 from freshline.sql.call_reader import CallReader
 from freshline.sql.token_places import case_step, expects_operand, keyword
-from freshline.sql.tokens import Kind
+from freshline.sql.tokens import TokenKind
 from freshline.sql.window_functions import WINDOWED, read_interval
 from freshline.values.closing import (
     ARRIVED,
@@ -194,7 +194,7 @@ class SelectReader(CallReader):
         if alias and last - first == 3 and not self._is_named(first, alias):
             return None
         token = self.tokens[last - 1]
-        is_name = token.kind is Kind.NAME or (token.kind is Kind.WORD and not token.raw[0].isdigit())
+        is_name = token.kind is TokenKind.NAME or (token.kind is TokenKind.WORD and not token.raw[0].isdigit())
         return token.value if is_name and self._is_of_name(first) else None
 
     def interval(self, first: int, last: int) -> int | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from freshline.errors import DeclarationError
 from freshline.sql.clauses import ModelClauses, QueryText, SourceClauses, TableClauses
-from freshline.sql.tokens import Kind, Text, Token, Tokens
+from freshline.sql.tokens import Text, Token, TokenKind, Tokens
 from freshline.values.closing import Final
 from freshline.values.column_types import normalise_type
 from freshline.values.freshness import Freshness, parse_seconds
@@ -511,7 +511,7 @@ class _Header:
             words.append(tokens.advance())
         if first is None or not words:
             raise tokens.refuse("an interval, such as INTERVAL '30' SECOND, is expected")
-        only_string = len(words) == 1 and first.kind is Kind.STRING
+        only_string = len(words) == 1 and first.kind is TokenKind.STRING
         text = first.value if only_string else self.text.text[first.start : words[-1].end]
         self._freshness = self._checked(lambda: Freshness.parse(text), line, at)
 

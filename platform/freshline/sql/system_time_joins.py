@@ -13,9 +13,9 @@ from itertools import takewhile
 from sqlglot import exp
 
 from freshline.sql.token_places import case_step, is_star_in_call, is_star_in_list
-from freshline.sql.tokens import Kind, Text, Token
+from freshline.sql.tokens import Text, Token, TokenKind
 from freshline.values.as_of_joins import AsOfJoin
-from freshline.values.query import LookupJoin, Reference, Span
+from freshline.values.query import LookupJoin, Reference, TextSpan
 from freshline.values.rules import nearest
 
 # Reports a mistake: its rule, a sentence, and where in the text it stands.
@@ -26,7 +26,7 @@ Fail = Callable[[str, str, int], object]
 class AsOfTime:
     """`FOR SYSTEM_TIME AS OF alias.column`, and whether the table before it was found."""
 
-    span: Span
+    span: TextSpan
     time: tuple[str, str]
 
 
@@ -318,7 +318,7 @@ def _is_known_inside(named: Token, select: exp.Expr | None) -> bool:
 
 def is_name(token: Token) -> bool:
     """Whether a token is the name of something."""
-    return token.kind is Kind.NAME or (token.kind is Kind.WORD and not token.raw[0].isdigit())
+    return token.kind is TokenKind.NAME or (token.kind is TokenKind.WORD and not token.raw[0].isdigit())
 
 
 def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:

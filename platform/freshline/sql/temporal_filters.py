@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
-from freshline.sql.tokens import Kind, Token
+from freshline.sql.tokens import Token, TokenKind
 from freshline.values.clock import ClockCall
 
 # The SQL around the time for each function.
@@ -81,7 +81,7 @@ def _calls(tokens: Sequence[Token]) -> list[ClockCall]:
     """Every call of a function of the time, where it stands."""
     found = []
     for index, token in enumerate(tokens):
-        if token.kind is not Kind.WORD or token.word not in _CALLED:
+        if token.kind is not TokenKind.WORD or token.word not in _CALLED:
             continue
         if index and tokens[index - 1].word == ".":
             continue

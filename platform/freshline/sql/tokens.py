@@ -28,7 +28,7 @@ _COMMENT = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
 _SEVERAL_WORDS = re.compile(r"\w+(?:\s+\w+)+\Z")
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     WORD = "word"  # a keyword, a plain name, a number or a mark
     NAME = "name"  # a name in backquotes
     STRING = "string"
@@ -39,7 +39,7 @@ class Kind(Enum):
 class Token:
     """Characters [start, end) of a text; `value` is without quotes and escapes."""
 
-    kind: Kind
+    kind: TokenKind
     value: str
     raw: str
     start: int
@@ -48,7 +48,7 @@ class Token:
     @property
     def word(self) -> str:
         """The word or mark in upper case; empty for a string or a quoted name."""
-        return self.raw.upper() if self.kind is Kind.WORD else ""
+        return self.raw.upper() if self.kind is TokenKind.WORD else ""
 
 
 @dataclass(frozen=True)
@@ -104,19 +104,19 @@ class Text:
             start, end = token.start, token.end + 1
             raw = self.text[start:end]
             if token.token_type in (TokenType.STRING, TokenType.RAW_STRING):
-                tokens.append(Token(Kind.STRING, token.text, raw, start, end))
+                tokens.append(Token(TokenKind.STRING, token.text, raw, start, end))
             elif token.token_type == TokenType.IDENTIFIER:
-                tokens.append(Token(Kind.NAME, token.text, raw, start, end))
+                tokens.append(Token(TokenKind.NAME, token.text, raw, start, end))
             elif "'" in raw or '"' in raw:
-                tokens.append(Token(Kind.COMMAND, token.text, raw, start, end))
+                tokens.append(Token(TokenKind.COMMAND, token.text, raw, start, end))
             elif _SEVERAL_WORDS.match(raw):
                 # sqlglot has one token for PRIMARY KEY, but two when a comment stands between the words.
                 tokens.extend(
-                    Token(Kind.WORD, word[0], word[0], start + word.start(), start + word.end())
+                    Token(TokenKind.WORD, word[0], word[0], start + word.start(), start + word.end())
                     for word in re.finditer(r"\w+", raw)
                 )
             else:
-                tokens.append(Token(Kind.WORD, raw, raw, start, end))
+                tokens.append(Token(TokenKind.WORD, raw, raw, start, end))
         return tokens
 
     def _check_comments(self, tokens: Sequence[tuple[int, int]]) -> None:
@@ -205,8 +205,8 @@ class Tokens:
     def identifier(self, what: str) -> str:
         """A name, plain or in backquotes."""
         token = self.token
-        quoted = token is not None and token.kind is Kind.NAME and token.raw.startswith("`")
-        if token is None or not (quoted or (token.kind is Kind.WORD and _PLAIN.match(token.raw))):
+        quoted = token is not None and token.kind is TokenKind.NAME and token.raw.startswith("`")
+        if token is None or not (quoted or (token.kind is TokenKind.WORD and _PLAIN.match(token.raw))):
             raise self.refuse(f"{what} is expected")
         self._next += 1
         return token.value
@@ -228,14 +228,14 @@ class Tokens:
     def string(self, what: str) -> str:
         """A string in single or double quotes; a doubled quote inside stands for one."""
         token = self.token
-        if token is None or token.kind is not Kind.STRING:
+        if token is None or token.kind is not TokenKind.STRING:
             raise self.refuse(f"{what} in quotes is expected")
         self._next += 1
         value, quote = token.value, token.raw[-1]
         following = self.token
         while (
             following is not None
-            and following.kind is Kind.STRING
+            and following.kind is TokenKind.STRING
             and following.start == self.previous.end
             and following.raw[0] == quote
         ):
@@ -270,6 +270,6 @@ def in_lower_case(text: str) -> str:
     "select a.`id` from b a where a.n = 'X'"
     """
     for token in Text(text, "").tokens():
-        if token.kind in (Kind.WORD, Kind.NAME):
+        if token.kind in (TokenKind.WORD, TokenKind.NAME):
             text = text[: token.start] + token.raw.lower() + text[token.end :]
     return text

@@ -20,7 +20,7 @@ from freshline.sql.call_reader import CallReader
 from freshline.sql.count_windows import NUMBER, CountCall
 from freshline.sql.session_windows import SessionCall, except_columns
 from freshline.sql.token_places import expects_operand, is_star_in_list, keyword
-from freshline.sql.tokens import Kind, Text, Token
+from freshline.sql.tokens import Text, Token, TokenKind
 from freshline.values.closing import ARRIVED, Final, FinalRows, TimedRows, by_time, by_window, micros_of
 from freshline.values.names import TableName
 from freshline.values.query import WINDOW_BOUNDS, WindowTime
@@ -277,7 +277,7 @@ class _Lowering(CallReader):
     def _is_column(self, first: int, last: int) -> bool:
         """Whether tokens are a name, or one with a direction; no number is one."""
         token = self.tokens[first]
-        is_name = token.kind is Kind.NAME or (token.kind is Kind.WORD and not token.raw[0].isdigit())
+        is_name = token.kind is TokenKind.NAME or (token.kind is TokenKind.WORD and not token.raw[0].isdigit())
         words = [self._word(index) for index in range(first + 1, last)]
         # A clause can begin behind the last name of the one before it.
         return is_name and (words in ([], ["ASC"], ["DESC"]) or words[:2] == ["ORDER", "BY"])
@@ -345,7 +345,7 @@ class _Lowering(CallReader):
         words = [self._word(index) for index in range(first, last)]
         named = last - first == 4 and words[0] == "DESCRIPTOR" and (words[1], words[3]) == ("(", ")")
         token = self.tokens[first + 2] if named else None
-        if token is None or token.kind not in (Kind.WORD, Kind.NAME):
+        if token is None or token.kind not in (TokenKind.WORD, TokenKind.NAME):
             raise refuse("QUERY_SYNTAX", "the time is one column. Write DESCRIPTOR(column)")
         return token.value
 
@@ -474,7 +474,7 @@ class _Lowering(CallReader):
 
     def _zone(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> str:
         token = self.tokens[first]
-        if last - first != 1 or token.kind is not Kind.STRING:
+        if last - first != 1 or token.kind is not TokenKind.STRING:
             raise refuse("WINDOW_TIME", "the time zone is a text. Write TIME_ZONE => 'Europe/Berlin'")
         known = known_time_zones()
         if token.value not in known:

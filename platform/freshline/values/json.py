@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from freshline.errors import FreshlineError, error_from_json
 from freshline.values.names import TableName
-from freshline.values.partition import Span, spans_as_json, spans_from_json
+from freshline.values.partition import PartitionSpan, spans_as_json, spans_from_json
 from freshline.values.position import Position, position_from_json
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _is_position(kind: Any) -> bool:
 
 def _are_spans(kind: Any) -> bool:
     # Many of them share a declaration and positions, which are written once.
-    return bool(kind == tuple[Span, ...])
+    return bool(kind == tuple[PartitionSpan, ...])
 
 
 def _time(value: str | datetime) -> datetime:

@@ -32,7 +32,7 @@ class PartitionState(StrEnum):
 
 
 @dataclass(frozen=True)
-class Span:
+class PartitionSpan:
     """The rows of [start, end), in UTC, as the declaration of `fingerprint` gives them.
 
     `positions` are those of the inputs, None for those of the receipt that has the span.
@@ -64,9 +64,9 @@ def partition_texts(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]
     return tuple((column, "" if value is None else str(value)) for column, value in values.items())
 
 
-def put_span(spans: Iterable[Span], new: Span) -> tuple[Span, ...]:
+def put_span(spans: Iterable[PartitionSpan], new: PartitionSpan) -> tuple[PartitionSpan, ...]:
     """The spans with the new one in the place of what was there; neighbours that say the same are one."""
-    kept: list[Span] = [new] if new.start < new.end else []
+    kept: list[PartitionSpan] = [new] if new.start < new.end else []
     for span in spans:
         if span.end <= new.start or span.start >= new.end:
             kept.append(span)
@@ -78,13 +78,13 @@ def put_span(spans: Iterable[Span], new: Span) -> tuple[Span, ...]:
     return _merged(kept)
 
 
-def settle_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
+def settle_spans(spans: Iterable[PartitionSpan]) -> tuple[PartitionSpan, ...]:
     """The spans after a refresh that brought everything to the positions of its receipt."""
     return _merged([replace(span, positions=None) for span in spans])
 
 
-def _merged(spans: Iterable[Span]) -> tuple[Span, ...]:
-    found: list[Span] = []
+def _merged(spans: Iterable[PartitionSpan]) -> tuple[PartitionSpan, ...]:
+    found: list[PartitionSpan] = []
     for span in sorted(spans, key=lambda item: item.start):
         last = found[-1] if found else None
         alike = last is not None and (last.fingerprint, last.positions) == (span.fingerprint, span.positions)
@@ -95,7 +95,7 @@ def _merged(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(found)
 
 
-def find_gaps(spans: Iterable[Span], fingerprint: str, start: datetime, end: datetime) -> tuple[Interval, ...]:
+def find_gaps(spans: Iterable[PartitionSpan], fingerprint: str, start: datetime, end: datetime) -> tuple[Interval, ...]:
     """The parts of [start, end) that no span of the declaration covers, in order."""
     gaps: list[Interval] = []
     at = start
@@ -121,7 +121,7 @@ def wanted_until(partitions: TimePartitions, now: datetime, *, open_too: bool) -
 
 
 def state_of(
-    partition: TimePartition, spans: Sequence[Span], fingerprint: str, *, changed: Iterable[Interval] = ()
+    partition: TimePartition, spans: Sequence[PartitionSpan], fingerprint: str, *, changed: Iterable[Interval] = ()
 ) -> PartitionState:
     """The state of a partition; `changed` are the intervals whose rows changed in an input since it was computed."""
     if not find_gaps(spans, fingerprint, partition.start, partition.end):
@@ -133,7 +133,7 @@ def state_of(
     return PartitionState.STALE if whole else PartitionState.MISSING
 
 
-def spans_as_json(spans: Sequence[Span]) -> dict[str, Any]:
+def spans_as_json(spans: Sequence[PartitionSpan]) -> dict[str, Any]:
     """The spans for a receipt: what many of them share is written once."""
     fingerprints = sorted({span.fingerprint for span in spans})
     positions: list[dict[str, Any]] = []
@@ -149,14 +149,14 @@ def spans_as_json(spans: Sequence[Span]) -> dict[str, Any]:
     return {"fingerprints": fingerprints, "positions": positions, "spans": rows}
 
 
-def spans_from_json(value: Mapping[str, Any]) -> tuple[Span, ...]:
+def spans_from_json(value: Mapping[str, Any]) -> tuple[PartitionSpan, ...]:
     """The inverse of `spans_as_json`."""
     positions = [
         {TableName.parse(name): position_from_json(position) for name, position in item.items()}
         for item in value["positions"]
     ]
     return tuple(
-        Span(
+        PartitionSpan(
             datetime.fromisoformat(start),
             datetime.fromisoformat(end),
             str(value["fingerprints"][fingerprint]),

@@ -29,7 +29,7 @@ PREDICT_CALL = re.compile(rf"\b{PREDICT_FUNCTION}([0-9a-f]{{64}})\b", re.IGNOREC
 
 
 @dataclass(frozen=True)
-class Span:
+class TextSpan:
     """The characters [start, end) of the query's text."""
 
     start: int
@@ -45,7 +45,7 @@ class Reference:
     """
 
     name: TableName
-    span: Span
+    span: TextSpan
     alias: str
     has_alias: bool
     lookup: bool
@@ -94,9 +94,9 @@ class ModelCall:
 
     function: str
     model: TableName
-    name: Span
-    argument: Span
-    whole: Span
+    name: TextSpan
+    argument: TextSpan
+    whole: TextSpan
     arguments: int
     line: int
 
@@ -209,7 +209,7 @@ class GraphCall:
     table: TableName | None
     ends: tuple[str, str]
     edges: SqlQuery
-    stands: Span
+    stands: TextSpan
     node: str
     value: str | None
     filtered: bool
@@ -271,16 +271,16 @@ class SqlQuery:
     line: int
     references: tuple[Reference, ...]
     lookup_joins: tuple[LookupJoin, ...]
-    removed: tuple[Span, ...]
-    version_calls: tuple[tuple[Span, str], ...]
-    qualifiers: tuple[tuple[Span, TableName], ...]
+    removed: tuple[TextSpan, ...]
+    version_calls: tuple[tuple[TextSpan, str], ...]
+    qualifiers: tuple[tuple[TextSpan, TableName], ...]
     select_end: int | None
     meaning: str
     written: str
     window_times: tuple[WindowTime, ...] = ()
     pattern_times: tuple[WindowTime, ...] = ()
     as_of_joins: tuple[AsOfJoin, ...] = ()
-    moments: tuple[tuple[Span, str, int], ...] = ()
+    moments: tuple[tuple[TextSpan, str, int], ...] = ()
     closing: Closing | None = None
     timed: TimedRows | None = None
     arrived: bool = False
@@ -304,7 +304,7 @@ class SqlQuery:
         return tuple(model for model in self.models if model.keeps_rows)
 
     @property
-    def covered(self) -> tuple[tuple[Span, str], ...]:
+    def covered(self) -> tuple[tuple[TextSpan, str], ...]:
         """Places that only freshline understands, with the text that stands there for a parser."""
         return (
             *((span, "0") for span, _ in self.version_calls),
@@ -379,7 +379,7 @@ class SqlQuery:
         return text
 
 
-def cover_models(calls: Sequence[ModelCall]) -> list[tuple[Span, str]]:
+def cover_models(calls: Sequence[ModelCall]) -> list[tuple[TextSpan, str]]:
     """The names of models, which are no columns, and calls that stand for a text."""
     return [(call.argument, "") if call.predicts else (call.whole, "''") for call in calls]
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 from freshline.errors import UNREADABLE, FormatError, shown_problem
 from freshline.values.json import from_json, to_compact_json
 from freshline.values.names import TableName
-from freshline.values.partition import Span
+from freshline.values.partition import PartitionSpan
 from freshline.values.position import Position, TablePosition
 from freshline.values.spec import Spec
 from freshline.values.watermark import EventTime
@@ -96,7 +96,7 @@ class Receipt:
     pending_lookups: int | None = None
     valid_from_seq: int | None = None
     violations: Mapping[str, Violation] = field(default_factory=dict)
-    spans: tuple[Span, ...] | None = None
+    spans: tuple[PartitionSpan, ...] | None = None
     replaced: tuple[str, ...] = ()
     backfill: str | None = None
     restored: int | None = None

@@ -48,7 +48,7 @@ FORMATS = {
 # Formats that no declaration names: `record_format` of a connector does.
 OWN_FORMATS = {
     "pgoutput": "freshline.sources.postgres.format:PgOutput",
-    "rows": "freshline.sources.jdbc.format:Rows",
+    "rows": "freshline.sources.jdbc.format:QueryRows",
 }
 MERGES = {
     "first_row": "freshline.merges.first_row:FirstRow",

@@ -34,7 +34,7 @@ from freshline.dagster.sensors import batch_sensor, verification, verify_sensor
 from freshline.dagster.sensors.verification import failed_partitions
 from freshline.declare.project import read_project
 from freshline.values.names import TableName
-from freshline.values.partition import Span
+from freshline.values.partition import PartitionSpan
 from freshline.values.receipt import Receipt
 from tests.dagster.sensors.test_batch import requested, start
 from tests.dagster.test_materialize import DONE, Engine
@@ -68,7 +68,7 @@ def hold(shop, name: str, *days: int, fingerprint: str | None = None) -> None:
     """A commit after which the table has these days."""
     spec = shop.graph.table(TableName.parse(name))
     own = spec.fingerprint if fingerprint is None else fingerprint
-    spans = tuple(Span(FIRST + timedelta(days=day), FIRST + timedelta(days=day + 1), own) for day in days)
+    spans = tuple(PartitionSpan(FIRST + timedelta(days=day), FIRST + timedelta(days=day + 1), own) for day in days)
     receipt = Receipt(
         table=spec.name, fingerprint=own, epoch=1, seq=1, mode="batch", strategy="partition", reason="REQUESTED",
         data_timestamp=None, rows_in=0, rows_out=1, attempt="a", positions={}, spans=spans,

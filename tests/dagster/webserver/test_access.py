@@ -12,9 +12,9 @@ from freshline.dagster.webserver.access import (
     LARGEST_BODY,
     ROUTES,
     Access,
-    Asked,
     Door,
     Refuse,
+    RequestHead,
     decide,
     door_of,
 )
@@ -36,7 +36,7 @@ def told(method, path, headers=None, *, query="", access=OPEN, now=NOW, kind="ht
     """The answer, as a word: a code, or the name of its class."""
     given = {"host": host, **(headers or {})}
     values = {name: value if isinstance(value, tuple) else (value,) for name, value in given.items()}
-    answer = decide(Asked(method, path, query, values, kind), access, now)
+    answer = decide(RequestHead(method, path, query, values, kind), access, now)
     return answer.code if isinstance(answer, Refuse) else type(answer).__name__
 
 
@@ -92,7 +92,7 @@ def test_no_route_answers_under_another_name(host, path):
 
 
 def test_a_request_without_a_host_is_refused():
-    answer = decide(Asked("GET", "/"), Access(3000), NOW)
+    answer = decide(RequestHead("GET", "/"), Access(3000), NOW)
 
     assert isinstance(answer, Refuse)
     assert answer.code == "HOST"
@@ -362,7 +362,9 @@ def test_in_read_only_mode_nothing_is_reported_or_decided():
 def test_a_length_that_is_no_number_is_too_large(length):
     headers = {"host": "localhost:3000", "content-length": length, **JSON}
 
-    answer = decide(Asked("POST", "/graphql", headers={name: (each,) for name, each in headers.items()}), OPEN, NOW)
+    answer = decide(
+        RequestHead("POST", "/graphql", headers={name: (each,) for name, each in headers.items()}), OPEN, NOW
+    )
 
     assert isinstance(answer, Refuse)
     assert answer.code == "TOO_LARGE"

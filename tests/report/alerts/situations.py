@@ -12,7 +12,7 @@ from freshline.plan.alert import Alert, AlertEvent, AlertKind
 from freshline.plan.intentions import Suspension
 from freshline.report.alerts.evaluate import Evaluation, evaluate
 from freshline.report.alerts.history import Failing
-from freshline.report.alerts.standing import Process, Situation, Standing, Voice
+from freshline.report.alerts.standing import Process, Situation, TableCondition, Voice
 from freshline.values.names import TableName
 from freshline.values.settings import AlertSettings
 from freshline.values.spec import Mode
@@ -26,14 +26,14 @@ def name(text: str) -> TableName:
 
 def table(
     text: str, *reads: str, lag: float | None = 0.0, freshness: int = 10, now: datetime = NOW, **more: Any
-) -> Standing:
+) -> TableCondition:
     """A table whose data is `lag` seconds old at `now`; it warns above its freshness and fails above twice that."""
     stamp = None if lag is None else now - timedelta(seconds=lag)
-    standing = Standing(name(text), Mode.CONTINUOUS, freshness, freshness, 2 * freshness, stamp)
+    standing = TableCondition(name(text), Mode.CONTINUOUS, freshness, freshness, 2 * freshness, stamp)
     return replace(standing, driving=tuple(map(name, reads)), **more)
 
 
-def situation(*tables: Standing, **more: Any) -> Situation:
+def situation(*tables: TableCondition, **more: Any) -> Situation:
     """Tables in the order of the graph, with an engine that is heard of."""
     return Situation({standing.name: standing for standing in tables}, **more)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from freshline.plan.alert import AlertEvent, AlertKind, AlertLevel
 from freshline.report.alerts.evaluate import calm_seconds, compare
 from freshline.report.alerts.history import Arrivals
-from freshline.report.alerts.standing import Situation, Standing, moment_text
+from freshline.report.alerts.standing import Situation, TableCondition, moment_text
 from freshline.report.alerts.trouble import Trouble
 from freshline.values.settings import AlertSettings
 from tests.report.alerts.situations import NOW, Ledger, failing, silent, situation, suspension, table
@@ -26,7 +26,7 @@ def at(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-def orders(seconds: float, lag: float | None, **more: Any) -> Standing:
+def orders(seconds: float, lag: float | None, **more: Any) -> TableCondition:
     """The table `orders`, whose freshness is 10 seconds, at a moment."""
     return table("orders", lag=lag, now=at(seconds), **more)
 

@@ -8,7 +8,7 @@ from freshline.report.board.calendar import MOST_CELLS, make_calendar
 from freshline.report.board.page import render_table
 from freshline.report.board.read import BoardReader
 from freshline.values.names import TableName
-from freshline.values.partition import PartitionState, Span
+from freshline.values.partition import PartitionSpan, PartitionState
 from freshline.values.time_partition import PartitionUnit, TimePartitions
 from tests.report.board.html import Page
 from tests.report.board.shop import open_shop
@@ -16,8 +16,8 @@ from tests.report.board.shop import open_shop
 NOW = datetime(2026, 11, 4, 12, 30, tzinfo=UTC)
 
 
-def span(first: int, end: int, fingerprint: str = "now") -> Span:
-    return Span(datetime(2026, 11, first, tzinfo=UTC), datetime(2026, 11, end, tzinfo=UTC), fingerprint)
+def span(first: int, end: int, fingerprint: str = "now") -> PartitionSpan:
+    return PartitionSpan(datetime(2026, 11, first, tzinfo=UTC), datetime(2026, 11, end, tzinfo=UTC), fingerprint)
 
 
 def test_days_stand_under_their_month_and_weekday():

@@ -8,7 +8,7 @@ from typing import Any
 
 from freshline.plan.alert import Alert, AlertKind, AlertLevel
 from freshline.plan.result import RefreshResult, State
-from freshline.report.metrics.counts import Durations, Kept, RefreshCounts
+from freshline.report.metrics.counts import Durations, PromiseSeconds, RefreshCounts
 from freshline.report.metrics.families import EngineFigures, Heap, ProcessFigures, TableFigures
 from freshline.report.status import LastRefresh, TableStatus
 from freshline.values.names import TableName
@@ -56,7 +56,7 @@ def table(name: str = "orders", **changes: Any) -> TableFigures:
     )
     found = TableFigures(
         name=name, kind="table", mode="continuous", freshness_seconds=10, warn_after=10, fail_after=20,
-        status=counted, counted=counted, counts=RefreshCounts().after(outcome(name)), kept=Kept(100.0, 10.0),
+        status=counted, counted=counted, counts=RefreshCounts().after(outcome(name)), kept=PromiseSeconds(100.0, 10.0),
     )  # fmt: skip
     return replace(found, **changes)
 

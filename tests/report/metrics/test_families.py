@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from freshline.plan.intentions import Suspension
 from freshline.plan.result import State
-from freshline.report.metrics.counts import BUCKETS, Durations, Kept, RefreshCounts, strategy_of
+from freshline.report.metrics.counts import BUCKETS, Durations, PromiseSeconds, RefreshCounts, strategy_of
 from freshline.report.metrics.exposition import LONGEST_LABEL, Family, label_text, labels, text_of
 from freshline.report.metrics.families import EngineFigures, families_of
 from freshline.values.names import TableName
@@ -218,15 +218,18 @@ def test_every_bound_of_the_histogram_is_reached() -> None:
 
 def test_a_table_is_late_from_the_moment_that_its_lag_passes_the_promise() -> None:
     kept = (
-        Kept().after(status(lag_seconds=3.0), 30).after(status(lag_seconds=15.0), 30).after(status(lag_seconds=45), 30)
+        PromiseSeconds()
+        .after(status(lag_seconds=3.0), 30)
+        .after(status(lag_seconds=15.0), 30)
+        .after(status(lag_seconds=45), 30)
     )
 
     # Five seconds of the second half minute, and all of the third.
-    assert kept == Kept(90, 35)
+    assert kept == PromiseSeconds(90, 35)
 
 
 def test_a_lag_of_exactly_the_promise_keeps_it() -> None:
-    assert Kept().after(status(lag_seconds=10.0), 5) == Kept(5, 0)
+    assert PromiseSeconds().after(status(lag_seconds=10.0), 5) == PromiseSeconds(5, 0)
 
 
 @pytest.mark.parametrize(
@@ -239,15 +242,15 @@ def test_a_lag_of_exactly_the_promise_keeps_it() -> None:
     ],
 )
 def test_a_table_without_a_promise_to_keep_is_not_observed(changes: dict[str, Any]) -> None:
-    assert Kept(7, 1).after(status(**{"lag_seconds": 900.0, **changes}), 60) == Kept(7, 1)
+    assert PromiseSeconds(7, 1).after(status(**{"lag_seconds": 900.0, **changes}), 60) == PromiseSeconds(7, 1)
 
 
 def test_a_clock_that_jumps_forward_adds_no_more_than_the_time_that_passed() -> None:
-    assert Kept().after(status(lag_seconds=timedelta(days=400).total_seconds()), 15) == Kept(15, 15)
+    assert PromiseSeconds().after(status(lag_seconds=timedelta(days=400).total_seconds()), 15) == PromiseSeconds(15, 15)
 
 
 def test_a_clock_that_was_put_back_adds_nothing_late() -> None:
-    assert Kept().after(status(lag_seconds=0.0), 15) == Kept(15, 0)
+    assert PromiseSeconds().after(status(lag_seconds=0.0), 15) == PromiseSeconds(15, 0)
 
 
 # -- JSON

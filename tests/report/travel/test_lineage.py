@@ -16,7 +16,7 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_declarations, read_project, read_settings
 from freshline.errors import RefreshError
-from freshline.plan.result import Kind, RefreshResult, State
+from freshline.plan.result import RefreshResult, State, TableKind
 from freshline.report.travel.lineage import EventFile, LineageEvents
 from freshline.values.names import TableName
 from freshline.values.settings import Settings
@@ -107,7 +107,7 @@ def test_each_column_names_the_columns_that_it_is_computed_from(made, graph, set
 
 @pytest.mark.parametrize(("name", "namespace"), [("clicks", "kafka://broker:9092"), ("orders", "file")])
 def test_a_log_table_reads_what_is_outside(made, graph, settings, name, namespace):
-    _, complete = events(made, graph, result_of(name, kind=Kind.LOG))
+    _, complete = events(made, graph, result_of(name, kind=TableKind.LOG))
 
     assert [(each["namespace"], Path(each["name"]).name) for each in complete["inputs"]] == [
         (namespace, "clicks" if name == "clicks" else "landing")

@@ -15,7 +15,7 @@ import duckdb
 import sqlglot
 
 from freshline.query.rules.keys import Affected, Stage
-from freshline.query.tree import Reading, view_of
+from freshline.query.tree import RelationState, view_of
 from tests.scenarios.generator.changes import Change
 from tests.scenarios.generator.definitions import WINDOWS, all_windows, translated_definition
 from tests.scenarios.generator.matches import Matching
@@ -101,20 +101,26 @@ class SecondEngine:
         """Keep the rows that there are as those before the changes that follow."""
         for relation in self.relations:
             name = relation.name
-            self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {_view(Reading.OLD, name)} AS SELECT * FROM {name}")
+            self.connection.execute(
+                f"CREATE OR REPLACE TEMP TABLE {_view(RelationState.OLD, name)} AS SELECT * FROM {name}"
+            )
             self.connection.execute(f"CREATE OR REPLACE TABLE {BEFORE}.{name} AS SELECT * FROM {name}")
 
     def compare(self) -> frozenset[str]:
         """Make the views that an analysis reads, and return the relations whose rows changed, in lower case."""
         changed = set()
         for relation in self.relations:
-            name, new, old = relation.name, _view(Reading.NEW, relation.name), _view(Reading.OLD, relation.name)
+            name, new, old = (
+                relation.name,
+                _view(RelationState.NEW, relation.name),
+                _view(RelationState.OLD, relation.name),
+            )
             self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {new} AS SELECT * FROM {name}")
             self.connection.execute(
-                f"CREATE OR REPLACE TEMP TABLE {_view(Reading.CHANGED, name)} AS SELECT DISTINCT * FROM "
+                f"CREATE OR REPLACE TEMP TABLE {_view(RelationState.CHANGED, name)} AS SELECT DISTINCT * FROM "
                 f"((FROM {new} EXCEPT ALL FROM {old}) UNION ALL (FROM {old} EXCEPT ALL FROM {new}))"
             )
-            if self._one(f"SELECT count(*) FROM {_view(Reading.CHANGED, name)}"):
+            if self._one(f"SELECT count(*) FROM {_view(RelationState.CHANGED, name)}"):
                 changed.add(name.lower())
         return frozenset(changed)
 
@@ -126,9 +132,9 @@ class SecondEngine:
         """The bag of rows of a query with everything by its definition. Raises NotReadError."""
         return Counter(plain(self._fetch(translated_definition(text))))
 
-    def at(self, spark_sql: str, reading: Reading) -> Counter[Row]:
+    def at(self, spark_sql: str, reading: RelationState) -> Counter[Row]:
         """The rows of a query over the sources at one time."""
-        if reading is Reading.NEW:
+        if reading is RelationState.NEW:
             return self.rows(spark_sql)
         self.connection.execute(f"SET schema = '{BEFORE}'")
         try:
@@ -139,7 +145,10 @@ class SecondEngine:
     def arrange(self, order: str) -> None:
         """Give every reading of every source its rows in one order, or in the opposite one."""
         for relation in self.relations:
-            readings = [_view(reading, relation.name) for reading in (Reading.NEW, Reading.OLD, Reading.CHANGED)]
+            readings = [
+                _view(reading, relation.name)
+                for reading in (RelationState.NEW, RelationState.OLD, RelationState.CHANGED)
+            ]
             for name in (*readings, relation.name, f"{BEFORE}.{relation.name}"):
                 kind = "TEMP TABLE" if name in readings else "TABLE"
                 self.connection.execute(f"CREATE OR REPLACE {kind} {name} AS SELECT * FROM {name} ORDER BY ALL {order}")
@@ -174,8 +183,8 @@ class SecondEngine:
         if keys is None:
             return None
         blurred = [names.index(name) for name in summed]
-        old = _blur(self.at(before or spark_sql, Reading.OLD), blurred)
-        after = _blur(self.at(spark_sql, Reading.NEW), blurred)
+        old = _blur(self.at(before or spark_sql, RelationState.OLD), blurred)
+        after = _blur(self.at(spark_sql, RelationState.NEW), blurred)
         read = _blur(self.rows(affected.whole), blurred)
         if read != after:
             raise AssertionError(f"the query as it was read gives {read - after} more and {after - read} less")
@@ -187,10 +196,10 @@ class SecondEngine:
         return found
 
     def _provide(self, stage: Stage) -> None:
-        self._make(view_of(Reading.NEW, stage.relation), translated(stage.new))
+        self._make(view_of(RelationState.NEW, stage.relation), translated(stage.new))
         if stage.old is None:
             return
-        new, old = (view_of(reading, stage.relation) for reading in (Reading.NEW, Reading.OLD))
+        new, old = (view_of(reading, stage.relation) for reading in (RelationState.NEW, RelationState.OLD))
         self._make(old, translated(stage.old))
         if stage.changed:
             text = " UNION ALL ".join(f"({translated(query)})" for query in stage.changed)
@@ -202,7 +211,7 @@ class SecondEngine:
             )
         else:
             text = f'SELECT * FROM "{new}" WHERE false'
-        self._make(view_of(Reading.CHANGED, stage.relation), text)
+        self._make(view_of(RelationState.CHANGED, stage.relation), text)
 
     def _make(self, name: str, text: str) -> None:
         try:
@@ -251,5 +260,5 @@ def translated(spark_sql: str) -> str:
     return sqlglot.transpile(spark_sql, read="spark", write="duckdb")[0]
 
 
-def _view(reading: Reading, name: str) -> str:
+def _view(reading: RelationState, name: str) -> str:
     return view_of(reading, name.lower())

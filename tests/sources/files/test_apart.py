@@ -15,7 +15,7 @@ import pytest
 from freshline.errors import CancelledError, SourceError
 from freshline.sources.files.apart import inspect_apart
 from freshline.sources.files.contained import inspect_contained
-from freshline.sources.files.lines import PassingError, Reading
+from freshline.sources.files.lines import LineReading, PassingError
 from freshline.sources.files.position import FileMark
 from freshline.sources.formats.container import Container, Contents
 from freshline.sources.formats.fit import Wanted
@@ -37,8 +37,8 @@ def marks(folder: Path, **contents: bytes) -> list[FileMark]:
     return found
 
 
-def reading(folder: Path) -> Reading:
-    return Reading("orc", 1_000, False, os.fsencode(folder))
+def reading(folder: Path) -> LineReading:
+    return LineReading("orc", 1_000, False, os.fsencode(folder))
 
 
 def test_files_are_found_as_in_the_process_itself(tmp_path):

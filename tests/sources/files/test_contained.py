@@ -13,7 +13,7 @@ import pytest
 
 from freshline.sources.files import contained
 from freshline.sources.files.contained import inspect_contained, read_contained, schema_of
-from freshline.sources.files.lines import ENDED, PassingError, Piece, Reading, pieces_of
+from freshline.sources.files.lines import ENDED, LineReading, PassingError, Piece, pieces_of
 from freshline.sources.files.position import FileMark
 from freshline.sources.formats import avro_files
 from freshline.sources.formats.avro_files import AvroRecords
@@ -36,7 +36,7 @@ def inspected(file, container, *, follow=False):
 
 
 def reading(file, *, follow=False):
-    return Reading("text", 1_000, follow, os.fsencode(file.parent))
+    return LineReading("text", 1_000, follow, os.fsencode(file.parent))
 
 
 def read(file, container, pieces):

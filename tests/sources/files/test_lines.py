@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from freshline.sources.files import lines
-from freshline.sources.files.lines import Piece, Reading, inspect_files, pieces_of, read_pieces
+from freshline.sources.files.lines import LineReading, Piece, inspect_files, pieces_of, read_pieces
 from freshline.sources.files.position import FileMark
 
-JSON = Reading("json", 1000, follow_links=False)
-CSV = Reading("csv", 1_000_000, follow_links=False)
-EVERY = Reading("every", 1000, follow_links=False)
+JSON = LineReading("json", 1000, follow_links=False)
+CSV = LineReading("csv", 1_000_000, follow_links=False)
+EVERY = LineReading("every", 1000, follow_links=False)
 
 
 def mark(path):

@@ -15,7 +15,7 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.source import declare_source
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.files.reader import FilesReader
-from freshline.sources.reader import Asked
+from freshline.sources.reader import ReadRequest
 from freshline.sql.clauses import SourceClauses
 from freshline.sql.statement import read_statement
 from freshline.sql.tokens import Text
@@ -63,7 +63,7 @@ class Log:
 
     def refresh(self):
         """The names that a refresh reads."""
-        inspection = self.reader.inspect(self.position, Asked(Cancellation()))
+        inspection = self.reader.inspect(self.position, ReadRequest(Cancellation()))
         self.problems = inspection.problems
         found = []
         while (portion := self.reader.cut(inspection, self.position)) is not None:
@@ -131,6 +131,6 @@ def test_a_union_read_finds_the_files_that_the_log_has_not(log):
     log.refresh()
     log.flush()
     log.land("b")
-    _, end = log.reader.find_tail(log.position, log.seq, Asked(Cancellation()))
+    _, end = log.reader.find_tail(log.position, log.seq, ReadRequest(Cancellation()))
 
     assert [mark.path for mark in end.recent] == ["b"]

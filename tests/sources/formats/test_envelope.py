@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from freshline.sources.formats.envelope import EnvelopeReader, Reading, Rejected
+from freshline.sources.formats.envelope import EnvelopeFacts, EnvelopeReader, Rejected
 from tests.lanes import few_or_many
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -38,7 +38,7 @@ COLUMNS = (("id", IntegerType()), ("v", StringType()))
 
 
 def reader(*columns, keys=("id",), **options):
-    return EnvelopeReader(Reading(columns or COLUMNS, keys, **options))
+    return EnvelopeReader(EnvelopeFacts(columns or COLUMNS, keys, **options))
 
 
 def envelope(op="c", after=None, before=None, source=POSTGRES, **more):

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 )
 
 from freshline.sources.formats.avro_topics import FramedSchema
-from freshline.sources.formats.envelope import EnvelopeReader, Reading, Rejected
+from freshline.sources.formats.envelope import EnvelopeFacts, EnvelopeReader, Rejected
 from freshline.sources.formats.envelope_avro import AvroEnvelopes
 from tests.lanes import few_or_many
 from tests.registry import framed
@@ -163,7 +163,7 @@ def _parsed(schema):
 
 
 def reader(schemas, *columns, **options):
-    reading = Reading(columns or COLUMNS, ("id",), **options)
+    reading = EnvelopeFacts(columns or COLUMNS, ("id",), **options)
     return AvroEnvelopes(EnvelopeReader(reading), {n: FramedSchema(json.dumps(each)) for n, each in schemas.items()})
 
 
@@ -195,7 +195,7 @@ def random_event(chance):
 def test_an_event_is_the_same_as_avro_and_as_json(count):
     schema, inline = envelope_schema(), inline_schema()
     of_avro = reader({7: schema})
-    of_json = EnvelopeReader(Reading(COLUMNS, ("id",)))
+    of_json = EnvelopeReader(EnvelopeFacts(COLUMNS, ("id",)))
     chance = random.Random(20)
     kinds = set()
     for _ in range(count):

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from freshline.refresh.inputs import RECORD
-from freshline.sources.files.lines import Inspected, Reading, inspect_files
+from freshline.sources.files.lines import Inspected, LineReading, inspect_files
 from freshline.sources.files.plain_json import DOUBT, end_reading, parse_plain
 from freshline.sources.files.position import FileMark
 from freshline.sources.kafka.reader import as_records
@@ -129,7 +129,7 @@ def _are_plain(folder: Path, lines: list[bytes]) -> list[bool]:
         file = folder / str(number)
         file.write_bytes(line)
         marks.append(FileMark(file.name, len(line), file.stat().st_mtime_ns))
-    return [each.plain for each in inspect_files(folder, marks, Reading("json", 1 << 20, False))]
+    return [each.plain for each in inspect_files(folder, marks, LineReading("json", 1 << 20, False))]
 
 
 def test_the_short_way_stores_what_the_long_way_stores_or_leaves_the_record_to_it(lab, spark, tmp_path):

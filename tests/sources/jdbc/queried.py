@@ -16,7 +16,7 @@ from freshline.declare.source import declare_source
 from freshline.errors import FreshlineError
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.jdbc.reader import QueryReader
-from freshline.sources.reader import Asked
+from freshline.sources.reader import ReadRequest
 from freshline.sql.clauses import SourceClauses
 from freshline.sql.statement import read_statement
 from freshline.sql.tokens import Text
@@ -74,7 +74,7 @@ class Queried:
     def refresh(self):
         """The rows that a refresh reads and does not find equal to the last ones, None where it commits nothing."""
         reader = self.reader or self.open()
-        inspection = reader.inspect(self.position, Asked(Cancellation()))
+        inspection = reader.inspect(self.position, ReadRequest(Cancellation()))
         portion = reader.cut(inspection, self.position)
         portion = reader.prepare(None, portion, None, Cancellation())
         self.step = str(portion.step)

@@ -11,7 +11,15 @@ import pytest
 from freshline.errors import DatabaseRefusedError, DatabaseReplacedError, SourceTypeError
 from freshline.sources.databases.postgres_values import DatabaseType
 from freshline.sources.jdbc.connector import Jdbc, Name, Overlap
-from freshline.sources.jdbc.facts import FoundColumn, FoundTable, Growing, ServerFacts, Step, find_step, require_table
+from freshline.sources.jdbc.facts import (
+    FoundColumn,
+    FoundTable,
+    Growing,
+    QueryStep,
+    ServerFacts,
+    find_step,
+    require_table,
+)
 from freshline.sources.jdbc.position import QueryPosition
 from freshline.sources.jdbc.postgres import PostgresType
 from freshline.values.position import position_from_json
@@ -56,16 +64,17 @@ def test_a_position_is_the_same_when_it_is_written_and_read():
 
 
 def test_a_table_is_read_as_a_whole_or_from_the_position_on():
-    assert step(INCREMENTAL, None) is Step.WHOLE
-    assert step(SNAPSHOT, position(SNAPSHOT)) is Step.WHOLE
-    assert step(INCREMENTAL, position(INCREMENTAL)) is Step.CHANGED
-    assert step(INCREMENTAL, position(INCREMENTAL, value=None)) is Step.WHOLE
-    assert step(INCREMENTAL, position(INCREMENTAL, asked="another")) is Step.WHOLE
-    assert step(BY_XMIN, position(BY_XMIN)) is Step.CHANGED
+    assert step(INCREMENTAL, None) is QueryStep.WHOLE
+    assert step(SNAPSHOT, position(SNAPSHOT)) is QueryStep.WHOLE
+    assert step(INCREMENTAL, position(INCREMENTAL)) is QueryStep.CHANGED
+    assert step(INCREMENTAL, position(INCREMENTAL, value=None)) is QueryStep.WHOLE
+    assert step(INCREMENTAL, position(INCREMENTAL, asked="another")) is QueryStep.WHOLE
+    assert step(BY_XMIN, position(BY_XMIN)) is QueryStep.CHANGED
 
 
 @pytest.mark.parametrize(
-    ("ago", "expected"), [(59, Step.CHANGED), (60, Step.WHOLE), (-1, Step.WHOLE), (None, Step.WHOLE)]
+    ("ago", "expected"),
+    [(59, QueryStep.CHANGED), (60, QueryStep.WHOLE), (-1, QueryStep.WHOLE), (None, QueryStep.WHOLE)],
 )
 def test_it_is_reconciled_when_it_is_time_also_by_a_clock_that_was_put_back(ago, expected):
     declared = replace(INCREMENTAL, reconcile=3600)
@@ -89,33 +98,33 @@ def test_a_replaced_server_or_table_is_reported_with_both_and_accepted_once(serv
     for declared in (SNAPSHOT, INCREMENTAL, BY_XMIN):
         at, now, table = position(declared), replace(SERVER, **server), replace(TABLE, **found)
         if declared is SNAPSHOT and not of_snapshot:
-            assert step(declared, at, server=now, found=table) is Step.WHOLE
+            assert step(declared, at, server=now, found=table) is QueryStep.WHOLE
             continue
         with pytest.raises(DatabaseReplacedError, match=said) as raised:
             step(declared, at, server=now, found=table)
         assert f"'accept-database' = '{at.read_at}'" in str(raised.value)
         accepting = replace(declared, accepted_loss=at.read_at)
-        assert step(accepting, at, server=now, found=table) is Step.WHOLE
+        assert step(accepting, at, server=now, found=table) is QueryStep.WHOLE
         with pytest.raises(DatabaseReplacedError):
             step(accepting, replace(at, read_at="2026-11-26T11:30:00.000000Z"), server=now, found=table)
 
 
 def test_a_table_that_was_renamed_is_the_same_table():
-    assert step(INCREMENTAL, position(INCREMENTAL), found=replace(TABLE, name="public.u")) is Step.CHANGED
+    assert step(INCREMENTAL, position(INCREMENTAL), found=replace(TABLE, name="public.u")) is QueryStep.CHANGED
 
 
 def test_by_xmin_numbers_that_went_back_are_a_loss_and_too_many_a_whole_reading():
     with pytest.raises(DatabaseReplacedError, match="the next transaction is 510, and 511 was read"):
         step(BY_XMIN, position(BY_XMIN, value="511"))
-    assert step(BY_XMIN, position(BY_XMIN), server=replace(SERVER, next=100 + (1 << 31))) is Step.WHOLE
-    assert step(BY_XMIN, position(BY_XMIN), server=replace(SERVER, next=99 + (1 << 31))) is Step.CHANGED
+    assert step(BY_XMIN, position(BY_XMIN), server=replace(SERVER, next=100 + (1 << 31))) is QueryStep.WHOLE
+    assert step(BY_XMIN, position(BY_XMIN), server=replace(SERVER, next=99 + (1 << 31))) is QueryStep.CHANGED
 
 
 def test_by_xmin_a_standby_is_refused():
     standby = replace(SERVER, place=None, oldest=None, next=None)
     with pytest.raises(DatabaseRefusedError, match="the server is a standby"):
         step(BY_XMIN, None, server=standby)
-    assert step(INCREMENTAL, position(INCREMENTAL), server=standby) is Step.CHANGED
+    assert step(INCREMENTAL, position(INCREMENTAL), server=standby) is QueryStep.CHANGED
 
 
 def test_the_lowest_value_is_the_overlap_behind_and_never_below_the_type():

@@ -14,7 +14,7 @@ from freshline.refresh.cancellation import Cancellation
 from freshline.sources.jdbc import mysql as mysql_module
 from freshline.sources.jdbc.mysql import MysqlDatabase
 from freshline.sources.jdbc.rows import RowReader
-from freshline.sources.reader import Asked
+from freshline.sources.reader import ReadRequest
 from tests.mariadb import MariadbDatabase
 from tests.sources.jdbc.queried import GROWING, Host, Queried
 
@@ -228,7 +228,7 @@ def test_a_server_that_starts_again_is_read_on(log, database, mariadb):
 
 def test_a_reading_is_as_of_one_moment_and_one_that_is_left_leaves_nothing(log, database):
     database.sql("INSERT INTO t SELECT seq, REPEAT('x', 1000), seq, NULL FROM seq_1_to_20000")
-    inspection = log.reader.inspect(None, Asked(Cancellation()))
+    inspection = log.reader.inspect(None, ReadRequest(Cancellation()))
     made = MysqlDatabase(log.reader.spec.connection, "here")
     with made.reading(database.url, inspection.found, Cancellation()) as session:
         with session.rows(inspection.asked, None) as rows:
@@ -297,7 +297,7 @@ def test_a_server_that_dies_in_the_middle_of_a_reading_is_read_from_the_beginnin
 
 def prepared(log, cancellation=None):
     asked = cancellation or Cancellation()
-    portion = log.reader.cut(log.reader.inspect(None, Asked(asked)), None)
+    portion = log.reader.cut(log.reader.inspect(None, ReadRequest(asked)), None)
     return log.reader.prepare(None, portion, None, asked)
 
 

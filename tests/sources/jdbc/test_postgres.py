@@ -10,7 +10,7 @@ import pytest
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.jdbc.postgres import xmin_condition
 from freshline.sources.jdbc.rows import RowReader
-from freshline.sources.reader import Asked
+from freshline.sources.reader import ReadRequest
 from tests.databases import Database
 from tests.sources.jdbc.queried import GROWING, Host, Queried
 
@@ -255,7 +255,7 @@ def test_more_rows_than_memory_takes_are_in_files(log, database, monkeypatch):
     monkeypatch.setattr("freshline.sources.databases.spill.MOST_ROWS", 50)
     database.sql("INSERT INTO t SELECT n, 'a' FROM generate_series(1, 120) AS n")
     reader = log.reader
-    portion = reader.cut(reader.inspect(None, Asked(Cancellation())), None)
+    portion = reader.cut(reader.inspect(None, ReadRequest(Cancellation())), None)
     portion = reader.prepare(None, portion, None, Cancellation())
     assert (portion.rows.is_spilled, portion.rows.count, portion.small) == (True, 120, False)
     reader.finish(None)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from freshline.declare.source import declare_source
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.kinesis.connector import SEQUENCE, SHARD, SUB_SEQUENCE
-from freshline.sources.reader import VERDICT, Asked
+from freshline.sources.reader import VERDICT, ReadRequest
 from freshline.sql.clauses import SourceClauses
 from freshline.sql.statement import read_statement
 from freshline.sql.tokens import Text
@@ -61,7 +61,7 @@ class Log:
 
     def inspect(self, cancellation: Cancellation | None = None) -> Any:
         reader = self.reader or self.open()
-        return reader.inspect(self.position, Asked(cancellation or Cancellation()))
+        return reader.inspect(self.position, ReadRequest(cancellation or Cancellation()))
 
     def refresh(self, *, most: int | None = None) -> list[bytes]:
         """Read all that is there, in at most so many commits; the data of the new records."""

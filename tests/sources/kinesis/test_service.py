@@ -13,7 +13,7 @@ import pytest
 from freshline.errors import BrokerError, CancelledError, RequestError, StreamError
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.kinesis import client as client_module
-from freshline.sources.reader import Asked
+from freshline.sources.reader import ReadRequest
 from freshline.values.format import VALUE
 from tests.kinesis import empty_page, error, page_of_a_proxy, running_kinesis
 from tests.sources.kinesis.reading import Log, rows_of
@@ -226,8 +226,8 @@ def test_a_moment_to_come_has_nothing_before_it(log, kinesis):
     kinesis.send(log.stream, numbered(0, 2))
     kinesis.asked.clear()
     assert log.refresh() == []
-    start, end = log.reader.find_tail(log.position, 1, Asked(Cancellation()))
-    assert log.reader.tail(None, start, end, log.position, Asked(Cancellation())).unread is None
+    start, end = log.reader.find_tail(log.position, 1, ReadRequest(Cancellation()))
+    assert log.reader.tail(None, start, end, log.position, ReadRequest(Cancellation())).unread is None
     assert kinesis.asked["GetShardIterator"] == 0
     for record in kinesis.streams[log.stream].shards[FIRST].records.values():
         record.created_at += 7_200
@@ -337,7 +337,7 @@ def test_a_tail_that_is_too_large_is_refused(log, kinesis, monkeypatch):
     kinesis.send(log.stream, numbered(0, 30))
 
     with pytest.raises(RequestError, match="more unread records"):
-        log.reader.find_tail(log.position, 1, Asked(Cancellation()))
+        log.reader.find_tail(log.position, 1, ReadRequest(Cancellation()))
 
 
 def test_a_tail_goes_on_through_splits_and_is_the_same_again(log, kinesis):
@@ -346,7 +346,7 @@ def test_a_tail_goes_on_through_splits_and_is_the_same_again(log, kinesis):
     kinesis.send(log.stream, numbered(2, 4))
     children = kinesis.split(log.stream, FIRST)
     kinesis.send(log.stream, numbered(4, 6), shard=children[0])
-    asked = Asked(Cancellation())
+    asked = ReadRequest(Cancellation())
     start, end = log.reader.find_tail(log.position, 1, asked)
     kinesis.send(log.stream, numbered(6, 8), shard=children[0])
 

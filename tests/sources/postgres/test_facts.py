@@ -23,7 +23,7 @@ from freshline.sources.postgres.facts import (
     PublicationFacts,
     ServerFacts,
     SlotFacts,
-    Step,
+    SlotStep,
     TableFacts,
     find_step,
     require_publication,
@@ -57,16 +57,16 @@ def test_a_position_is_what_its_json_says():
 
 
 def test_a_source_begins_without_a_slot_and_goes_on_with_it():
-    assert step(replace(SERVER, slot=None), None) is Step.BEGIN
-    assert step() is Step.CONTINUE
-    assert step(replace(SERVER, slot=replace(SLOT, confirmed=1_000))) is Step.CONTINUE
+    assert step(replace(SERVER, slot=None), None) is SlotStep.BEGIN
+    assert step() is SlotStep.CONTINUE
+    assert step(replace(SERVER, slot=replace(SLOT, confirmed=1_000))) is SlotStep.CONTINUE
 
 
 def test_a_slot_that_was_there_before_is_somebody_elses_unless_a_note_says_otherwise():
     with pytest.raises(SlotForeignError, match="did not make it") as raised:
         step(position=None)
     assert "pg_drop_replication_slot('shop')" in str(raised.value)
-    assert step(position=None, is_begun=True) is Step.BEGIN
+    assert step(position=None, is_begun=True) is SlotStep.BEGIN
 
 
 @pytest.mark.parametrize("position", [POSITION, None])
@@ -96,14 +96,14 @@ def test_a_loss_is_an_error_that_names_both_and_is_accepted_once(loss):
     assert "'accept-slot' = 'shop@0/3E8'" in str(raised.value)
 
     accepted = replace(DECLARED, accepted_loss="shop@0/3E8")
-    assert step(server, declared=accepted) is Step.BEGIN
+    assert step(server, declared=accepted) is SlotStep.BEGIN
     # A loss at another position is another one.
     with pytest.raises(SlotLostError):
         step(server, declared=replace(DECLARED, accepted_loss="shop@0/3E7"))
     # Nothing was lost: the clause does nothing.
-    assert step(declared=accepted) is Step.CONTINUE
+    assert step(declared=accepted) is SlotStep.CONTINUE
     # Half done: it goes on, whatever the state of the slot that was made.
-    assert step(declared=accepted, is_begun=True) is Step.BEGIN
+    assert step(declared=accepted, is_begun=True) is SlotStep.BEGIN
 
 
 def test_another_table_or_slot_is_a_loss_too():

@@ -19,7 +19,7 @@ from freshline.refresh.cancellation import Cancellation
 from freshline.sources.postgres import reader as reader_module
 from freshline.sources.postgres.position import lsn_text
 from freshline.sources.postgres.reader import PostgresReader
-from freshline.sources.reader import Asked
+from freshline.sources.reader import ReadRequest
 from freshline.sql.clauses import SourceClauses
 from freshline.sql.statement import read_statement
 from freshline.sql.tokens import Text
@@ -83,7 +83,7 @@ class Log:
     def refresh(self):
         """All that is there, in commits; the events of this time. Stops where the host does, or before a commit."""
         reader = self.reader or self.open()
-        inspection = reader.inspect(self.position, Asked(Cancellation()))
+        inspection = reader.inspect(self.position, ReadRequest(Cancellation()))
         before = len(self.commits)
         while (portion := reader.cut(inspection, self.position)) is not None:
             portion = reader.prepare(None, portion, None, Cancellation())

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.source import declare_source
 from freshline.refresh.cancellation import Cancellation
-from freshline.sources.reader import Asked
+from freshline.sources.reader import ReadRequest
 from freshline.sql.clauses import SourceClauses
 from freshline.sql.statement import read_statement
 from freshline.sql.tokens import Text
@@ -79,7 +79,7 @@ class Log:
         """Read all that is there, in commits; returns the bodies of the new messages."""
         reader = self.reader or self.open()
         spark: Any = None
-        inspection = reader.inspect(self.position, Asked(Cancellation()))
+        inspection = reader.inspect(self.position, ReadRequest(Cancellation()))
         done = len(self.commits)
         while (portion := reader.cut(inspection, self.position)) is not None:
             portion = reader.prepare(spark, portion, None, Cancellation())

@@ -26,13 +26,13 @@ from freshline.errors import (
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.rabbitmq import queue as queue_module
 from freshline.sources.rabbitmq.position import QueuePosition
-from freshline.sources.reader import Asked
+from freshline.sources.reader import ReadRequest
 from freshline.testing.crash import Crash
 from tests.sources.rabbitmq.reading import Host, Log, records, rows_of, table_of
 
 pytestmark = pytest.mark.seconds
 
-ASKED = Asked(Cancellation())
+ASKED = ReadRequest(Cancellation())
 KINDS = ("classic", "quorum")
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from freshline.errors import BrokerError
 from freshline.refresh.cancellation import Cancellation
-from freshline.sources.reader import Asked
+from freshline.sources.reader import ReadRequest
 from freshline.testing.crash import Crash
 from tests.lanes import few_or_many
 from tests.sources.rabbitmq.reading import Host, Log, rows_of, table_of
 
-ASKED = Asked(Cancellation())
+ASKED = ReadRequest(Cancellation())
 
 
 class KilledLog(Log):

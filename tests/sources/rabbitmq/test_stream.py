@@ -15,14 +15,14 @@ import pytest
 from freshline.errors import BrokerError, OffsetsLostError, QueueError, QueueReplacedError, RequestError
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.rabbitmq import stream as stream_module
-from freshline.sources.reader import Asked
+from freshline.sources.reader import ReadRequest
 from freshline.values.format import VALUE
 from freshline.values.position import position_from_json
 from tests.sources.rabbitmq.reading import Host, Log, table_of
 
 pytestmark = pytest.mark.seconds
 
-ASKED = Asked(Cancellation())
+ASKED = ReadRequest(Cancellation())
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from freshline.declare.graph import Graph
 from freshline.plan.batch import Attempt, BatchPlan, batch_tables, plan_batch
 from freshline.plan.due import due_tables, with_driving
 from freshline.plan.lag import is_future
-from freshline.report.notices import EVENTS_A_TICK, Standing
+from freshline.report.notices import EVENTS_A_TICK, TableUpkeep
 from freshline.values.names import TableName
 from freshline.values.settings import Settings
 
@@ -177,13 +177,13 @@ def _request(tables: tuple[TableName, ...], keys: AssetKeys, plan: BatchPlan, no
 def _paused(inspection: Inspection) -> list[AssetObservation]:
     """The supervisor's tables, reported by this sensor because that one does not tick."""
     found = inspection.keys.only(
-        name for name, standing in inspection.left_alone.items() if standing is Standing.PAUSED
+        name for name, standing in inspection.left_alone.items() if standing is TableUpkeep.PAUSED
     )
     return [
         AssetObservation(
             asset_key=inspection.keys[name],
-            description=f"{Standing.PAUSED}: {inspection.reasons[name]}",
-            metadata={"state": str(Standing.PAUSED), "reason": inspection.reasons[name]},
+            description=f"{TableUpkeep.PAUSED}: {inspection.reasons[name]}",
+            metadata={"state": str(TableUpkeep.PAUSED), "reason": inspection.reasons[name]},
         )
         for name in found[:EVENTS_A_TICK]
     ]

@@ -54,7 +54,7 @@ from freshline.report.notices import (
     Memory,
     Notice,
     NoticeKind,
-    Standing,
+    TableUpkeep,
     decide_notices,
     find_leads,
     told_too,
@@ -263,13 +263,13 @@ class Reporter:
             metadata.pop("dagster/column_schema", None)
         return metadata
 
-    def _observation(self, status: TableStatus, standing: Standing) -> AssetObservation:
+    def _observation(self, status: TableStatus, standing: TableUpkeep) -> AssetObservation:
         error: Mapping[str, Any] = status.error or {}
         reason = self._look.reasons.get(status.table)
         if reason is None:
             reason = str(error.get("message") or (status.last_refresh.reason if status.last_refresh else standing))
         metadata: dict[str, Any] = {"state": str(standing), "reason": reason, "mode": status.mode}
-        if standing is Standing.FAILED and error:
+        if standing is TableUpkeep.FAILED and error:
             metadata["code"] = str(error.get("code", "FRESHLINE"))
             metadata["retry_helps"] = bool(error.get("retry_helps", False))
             if error.get("where"):

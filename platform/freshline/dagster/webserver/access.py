@@ -110,7 +110,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestHead:
     """A request without its body. `path` is decoded, names of headers are lower case."""
 
     method: str
@@ -177,16 +177,16 @@ class LoadAgain:
 Answer = Admit | Refuse | Enter | LoadAgain
 
 
-def decide(asked: Asked, access: Access, now: datetime) -> Answer:
+def decide(asked: RequestHead, access: Access, now: datetime) -> Answer:
     """How a request is answered.
 
     >>> now = datetime(2026, 11, 1)
-    >>> page = Asked("GET", "/runs", headers={"host": ("localhost:3000",)})
+    >>> page = RequestHead("GET", "/runs", headers={"host": ("localhost:3000",)})
     >>> decide(page, Access(3000), now)
     Admit(door=<Door.PAGE: ...>, host='localhost:3000')
     >>> decide(page, Access(3001), now).code
     'HOST'
-    >>> decide(Asked("GET", "/graphql", "query=mutation{x}", page.headers), Access(3000), now).code
+    >>> decide(RequestHead("GET", "/graphql", "query=mutation{x}", page.headers), Access(3000), now).code
     'METHOD'
     """
     door = door_of(asked.path)
@@ -217,7 +217,7 @@ def door_of(path: str) -> Door:
     return next((door for pattern, door in _PATTERNS if pattern.match(path)), Door.CLOSED)
 
 
-def _headers(asked: Asked) -> Refuse | None:
+def _headers(asked: RequestHead) -> Refuse | None:
     twice = [name for name in _ONCE if len(asked.headers.get(name, ())) > 1]
     if twice:
         return Refuse("HEADERS", f"the header {twice[0]} is there twice.")
@@ -236,13 +236,13 @@ def _host(host: str, access: Access) -> Refuse | None:
     )
 
 
-def _path(asked: Asked) -> Refuse | None:
+def _path(asked: RequestHead) -> Refuse | None:
     if _CONTROL.search(asked.path) or ".." in asked.path.split("/"):
         return Refuse("PATH", "the path holds a control character, a backslash or a step upward.")
     return None
 
 
-def _door(asked: Asked, door: Door) -> Refuse | None:
+def _door(asked: RequestHead, door: Door) -> Refuse | None:
     if door is Door.CLOSED:
         return Refuse("ROUTE", f"{asked.path} is not served here; `dagster dev` serves it.")
     if asked.kind == "websocket" and door is not Door.GRAPHQL:
@@ -250,7 +250,7 @@ def _door(asked: Asked, door: Door) -> Refuse | None:
     return None
 
 
-def _method(asked: Asked, door: Door) -> Refuse | None:
+def _method(asked: RequestHead, door: Door) -> Refuse | None:
     if asked.kind == "websocket":
         return None
     if asked.method not in METHODS[door]:
@@ -262,7 +262,7 @@ def _method(asked: Asked, door: Door) -> Refuse | None:
     return None
 
 
-def _origin(asked: Asked, door: Door, host: str, access: Access) -> Refuse | None:
+def _origin(asked: RequestHead, door: Door, host: str, access: Access) -> Refuse | None:
     own = {f"http://{host}"} | ({f"https://{host}"} if host in access.hosts else set())
     origin, site = asked.header("origin"), asked.header("sec-fetch-site")
     if asked.kind == "websocket" and origin is None:
@@ -278,12 +278,12 @@ def _origin(asked: Asked, door: Door, host: str, access: Access) -> Refuse | Non
     return Refuse("ORIGIN", "a page of another site may link here, and nothing else.")
 
 
-def _opens(asked: Asked) -> bool:
+def _opens(asked: RequestHead) -> bool:
     """Whether the answer will be a page of its own: not a frame, a script, a picture or what a script reads."""
     return asked.header("sec-fetch-mode") == "navigate" and asked.header("sec-fetch-dest") == "document"
 
 
-def _login(asked: Asked, door: Door, login: Login, now: datetime) -> Refuse | Enter | LoadAgain | None:
+def _login(asked: RequestHead, door: Door, login: Login, now: datetime) -> Refuse | Enter | LoadAgain | None:
     offered = parse_qs(asked.query).get("token", []) if asked.method == "GET" and asked.path == "/" else []
     if offered:
         return Enter() if login.is_token(offered[-1]) else Refuse("TOKEN", "the token is wrong.")
@@ -297,12 +297,12 @@ def _login(asked: Asked, door: Door, login: Login, now: datetime) -> Refuse | En
     return Refuse("TOKEN", "open /?token=.. with the token once, or send it as Authorization: Bearer.")
 
 
-def _cookies(asked: Asked, name: str) -> list[str]:
+def _cookies(asked: RequestHead, name: str) -> list[str]:
     pairs = [pair.strip().partition("=") for line in asked.headers.get("cookie", ()) for pair in line.split(";")]
     return [value for key, _, value in pairs if key == name]
 
 
-def _content(asked: Asked, door: Door, access: Access) -> Refuse | None:
+def _content(asked: RequestHead, door: Door, access: Access) -> Refuse | None:
     if asked.method != "POST" or asked.kind == "websocket":
         return None
     if not _JSON.match(asked.header("content-type") or ""):

@@ -22,11 +22,11 @@ from freshline.dagster.webserver.access import (
     METHODS,
     Access,
     Admit,
-    Asked,
     Door,
     Enter,
     LoadAgain,
     Refuse,
+    RequestHead,
     decide,
     door_of,
     too_large,
@@ -83,7 +83,7 @@ class Guard:
             case _:
                 assert_never(answer)
 
-    async def _pass_on(self, asked: Asked, admit: Admit, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _pass_on(self, asked: RequestHead, admit: Admit, scope: Scope, receive: Receive, send: Send) -> None:
         if asked.kind == "websocket":
             await self.app(scope, receive, send)
             return
@@ -131,13 +131,13 @@ class Guard:
         return _protected(answer)
 
 
-def asked_of(scope: Scope) -> Asked:
+def asked_of(scope: Scope) -> RequestHead:
     """The request that an ASGI scope describes."""
     headers: dict[str, tuple[str, ...]] = {}
     for key, value in scope["headers"]:
         name = key.decode("latin-1").lower()
         headers[name] = (*headers.get(name, ()), value.decode("latin-1").strip())
-    return Asked(
+    return RequestHead(
         scope.get("method", "GET"),
         scope["path"],
         scope["query_string"].decode("latin-1"),
@@ -146,7 +146,7 @@ def asked_of(scope: Scope) -> Asked:
     )
 
 
-def _policy(asked: Asked, admit: Admit, access: Access) -> str:
+def _policy(asked: RequestHead, admit: Admit, access: Access) -> str:
     # 'self' does not mean websockets in every browser.
     schemes = ("ws", "wss") if admit.host in access.hosts else ("ws",)
     sockets = " ".join(f"{scheme}://{admit.host}" for scheme in schemes)

@@ -30,7 +30,7 @@ from freshline.query.resolved import Lifted, ResolvedQuery
 from freshline.query.tree import (
     DIALECT,
     NotDerivedError,
-    Reading,
+    RelationState,
     Types,
     all_of,
     conjuncts,
@@ -196,17 +196,17 @@ def find_algebra(query: ResolvedQuery, changed: frozenset[str]) -> Algebra | Non
 def _stage(item: Lifted, changed: frozenset[str]) -> SignedStage | None:
     """The stage with its signed rows; None where it changed and is not linear."""
     query = item.query
-    new = sql(read_as(query, Reading.NEW, changed), copy=False)
+    new = sql(read_as(query, RelationState.NEW, changed), copy=False)
     if not relations_in(query) & changed:
         return SignedStage(item.relation, new, None, ())
-    old = sql(read_as(query, Reading.OLD, changed), copy=False)
+    old = sql(read_as(query, RelationState.OLD, changed), copy=False)
     if isinstance(query, exp.Union) and not query.args.get("distinct") and not query.args.get("by_name"):
         signed = []
         for side in (query.this, query.expression):
             source = side.args["from_"].this.name
             if source in changed:
                 columns = ", ".join(f"`{column.name}`" for column in side.expressions)
-                signed.append(f"SELECT {columns}, `{SIGN}` FROM `{view_of(Reading.SIGNED, source)}`")
+                signed.append(f"SELECT {columns}, `{SIGN}` FROM `{view_of(RelationState.SIGNED, source)}`")
         return SignedStage(item.relation, new, old, tuple(signed))
     if not isinstance(query, exp.Select) or not _is_linear(query, changed):
         return None
@@ -252,13 +252,13 @@ def _terms(query: exp.Select, items: Sequence[exp.Expr], changed: frozenset[str]
         term = query.copy()
         for place, other in enumerate(sources_of(term)):
             assert isinstance(other, exp.Table)
-            reading = Reading.NEW
+            reading = RelationState.NEW
             if other.name in changed and place >= number:
-                reading = Reading.SIGNED if place == number else Reading.OLD
+                reading = RelationState.SIGNED if place == number else RelationState.OLD
             rename(other, view_of(reading, other.name))
         sign = exp.alias_(exp.column(SIGN, table=source.alias_or_name, quoted=True), SIGN, quoted=True)
         if CLOCK in changed:
-            clock_as(term, Reading.OLD)
+            clock_as(term, RelationState.OLD)
         terms.append(_term(term, items, sign, changed))
     timed = [part for part in conjuncts(_condition(query)) if CLOCK in changed and reads_clock(part)]
     if timed:
@@ -270,7 +270,7 @@ def _term(term: exp.Select, items: Sequence[exp.Expr], sign: exp.Expr, changed: 
     term.set("expressions", [*(item.copy() for item in items), sign])
     for argument in (*ORDERS, "group"):
         term.set(argument, None)
-    return sql(read_as(term, Reading.NEW, changed), copy=False)
+    return sql(read_as(term, RelationState.NEW, changed), copy=False)
 
 
 def _condition(query: exp.Select) -> exp.Expr | None:
@@ -282,12 +282,12 @@ def _term_of_time(
     query: exp.Select, items: Sequence[exp.Expr], timed: Sequence[exp.Expr], changed: frozenset[str]
 ) -> str:
     """The rows that temporal filters let through now and not before (1), or the reverse (-1)."""
-    new, old = (all_of(read_as(part, at, changed) for part in timed) for at in (Reading.NEW, Reading.OLD))
+    new, old = (all_of(read_as(part, at, changed) for part in timed) for at in (RelationState.NEW, RelationState.OLD))
     assert new is not None
     assert old is not None
     others = [part for part in conjuncts(_condition(query)) if not any(part is each for each in timed)]
     # Comparisons with literals, by which scans skip files.
-    either = [exp.or_(*(read_as(part, at, changed) for at in (Reading.NEW, Reading.OLD))) for part in timed]
+    either = [exp.or_(*(read_as(part, at, changed) for at in (RelationState.NEW, RelationState.OLD))) for part in timed]
     if len(timed) > 1:
         # One filter may let a row through at the one instant only, and another filter at the other only: such a row was
         # never there.

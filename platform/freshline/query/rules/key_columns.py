@@ -30,7 +30,7 @@ from freshline.query.rules.touched_rows import Touched, kept_sources, touched_ro
 from freshline.query.tree import (
     DIALECT,
     NotDerivedError,
-    Reading,
+    RelationState,
     Types,
     all_of,
     conjuncts,
@@ -90,12 +90,12 @@ def _texts(rows: list[Touched], items: list[exp.Expr], context: Context, group: 
             continue
         alone = select_alone(touched, items, context.types) if group is None else None
         if alone is not None:
-            found.append(sql(read_as(alone, Reading.NEW, context.changed), copy=False))
+            found.append(sql(read_as(alone, RelationState.NEW, context.changed), copy=False))
             continue
         query = touched.select(items, group)
-        found.append(sql(read_as(query, Reading.NEW, context.changed), copy=False))
+        found.append(sql(read_as(query, RelationState.NEW, context.changed), copy=False))
         if touched.both:
-            found.append(sql(read_as(query, Reading.OLD, context.changed), copy=False))
+            found.append(sql(read_as(query, RelationState.OLD, context.changed), copy=False))
     return list(dict.fromkeys(found))
 
 
@@ -129,7 +129,7 @@ def set_operation(query: exp.Query, context: Context) -> Found | None:
         for side in sides:
             if side.relation in context.changed:
                 items = [_named(exp.column(side.columns[first.index(name)], quoted=True), name) for name in asked]
-                view = view_of(Reading.CHANGED, side.relation)
+                view = view_of(RelationState.CHANGED, side.relation)
                 found.append(sql(exp.select(*items).from_(exp.to_table(f"`{view}`", dialect=DIALECT))))
         return list(dict.fromkeys(found))
 
@@ -287,7 +287,7 @@ def windowed(query: exp.Query, context: Context) -> Found | None:
             for text in _texts(rows, chosen, context):
                 found += [
                     _in_partition(query, asked, partition, names, text, reading, context)
-                    for reading in (Reading.NEW, Reading.OLD)
+                    for reading in (RelationState.NEW, RelationState.OLD)
                 ]
         return found
 
@@ -384,7 +384,7 @@ def _around_changed(
 ) -> str:
     """The rows that are there now beside changed ones of their partition."""
     rows = _rows_of(query, asked, context)
-    text = sql(read_as(rows, Reading.NEW, context.changed), copy=False)
+    text = sql(read_as(rows, RelationState.NEW, context.changed), copy=False)
     equal = [f"{sql(part)} <=> k.`freshline_k{number}`" for number, part in enumerate(parts[:-1])]
     made = parse_one(text, dialect=DIALECT)
     joined = parse_one(f"SELECT 1 LEFT SEMI JOIN ({keys}) k ON {' AND '.join([*equal, on])}", dialect=DIALECT)
@@ -418,7 +418,7 @@ def _in_partition(
     partition: list[exp.Expr],
     names: list[str],
     keys: str,
-    reading: Reading,
+    reading: RelationState,
     context: Context,
 ) -> str:
     rows = _rows_of(query, asked, context)

@@ -15,7 +15,7 @@ from freshline.query.rules.key_columns import Context, choose_columns, find_keys
 from freshline.query.rules.reaches import Reach, find_reaches
 from freshline.query.tree import (
     NotDerivedError,
-    Reading,
+    RelationState,
     Types,
     is_view,
     read_as,
@@ -113,7 +113,7 @@ def find_affected(
         guards = {
             sql(read_as(guard, reading, context.changed), copy=False): reason
             for guard, reason in context.guards
-            for reading in (Reading.NEW, Reading.OLD)
+            for reading in (RelationState.NEW, RelationState.OLD)
         }
     except NotDerivedError as error:
         return error.reason
@@ -132,7 +132,7 @@ def understood(query: ResolvedQuery, changed: frozenset[str]) -> Affected | Reas
         refuse_disorder(query.tree)
         exactness = read_exactness(query)
         stages = tuple(
-            Stage(item.relation, sql(read_as(exactness.wide(item.query), Reading.NEW, changed), copy=False))
+            Stage(item.relation, sql(read_as(exactness.wide(item.query), RelationState.NEW, changed), copy=False))
             for item in exactness.lifted.stages
         )
     except NotDerivedError as error:
@@ -177,8 +177,8 @@ def _as_written(exactness: Exactness, changed: frozenset[str]) -> tuple[list[Sta
         query = exactness.written(item).copy()
         for table in query.find_all(exp.Table):
             if table.name in loose:
-                rename(table, view_of(Reading.NEW, f"{table.name}{WRITTEN}"))
-        return sql(read_as(query, Reading.NEW, changed), copy=False)
+                rename(table, view_of(RelationState.NEW, f"{table.name}{WRITTEN}"))
+        return sql(read_as(query, RelationState.NEW, changed), copy=False)
 
     stages = []
     for item in lifted.stages:
@@ -196,10 +196,10 @@ def _require_free_names(relations: Iterable[str]) -> None:
 
 def _stage(item: Lifted, context: Context) -> Stage:
     wide = context.exactness.wide(item.query)
-    new = sql(read_as(wide, Reading.NEW, context.changed), copy=False)
+    new = sql(read_as(wide, RelationState.NEW, context.changed), copy=False)
     if not relations_in(context.exactness.written(item)) & context.changed:
         return Stage(item.relation, new)
-    old = sql(read_as(wide, Reading.OLD, context.changed), copy=False)
+    old = sql(read_as(wide, RelationState.OLD, context.changed), copy=False)
     found = find_keys(item.query, replace(context, inner=True))
     # From here on the stage is a relation that changed.
     if found.columns is None:

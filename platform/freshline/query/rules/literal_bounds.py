@@ -20,7 +20,7 @@ from sqlglot.errors import SqlglotError
 from freshline.query.functions import is_aggregate
 from freshline.query.rules.reaches import Comparison, comparisons, laterals_of
 from freshline.query.rules.time_range import Lateral, Scale, TimeRange, range_of
-from freshline.query.tree import DIALECT, KINDS, TOUCHED, Reading, conjuncts, sources_of, sql, view_of
+from freshline.query.tree import DIALECT, KINDS, TOUCHED, RelationState, conjuncts, sources_of, sql, view_of
 
 # The ends of a side without a bound: no timestamp is further out.
 OPEN = 2**63 - 1
@@ -44,7 +44,7 @@ class Bounds:
 @lru_cache(maxsize=512)
 def find_bounds(query: str) -> tuple[Bounds, ...]:
     """The bounds of the relations in a search for affected keys; none where it says nothing of their times."""
-    if view_of(Reading.CHANGED, "") not in query:
+    if view_of(RelationState.CHANGED, "") not in query:
         return ()
     try:
         tree = parse_one(query, dialect=DIALECT)
@@ -84,7 +84,7 @@ def _kind(join: exp.Join) -> str | None:
 
 
 def _is_whole(source: exp.Expr) -> bool:
-    whole = (view_of(Reading.NEW, ""), view_of(Reading.OLD, ""))
+    whole = (view_of(RelationState.NEW, ""), view_of(RelationState.OLD, ""))
     return isinstance(source, exp.Table) and source.name.startswith(whole)
 
 
@@ -159,7 +159,7 @@ def _anchors(select: exp.Select) -> dict[str, exp.Expr]:
         tables = list(source.find_all(exp.Table))
         alias = source.alias_or_name
         there = alias in marked or (not padding and joins.get(alias, "INNER") in ("INNER", "SEMI"))
-        if there and tables and all(table.name.startswith(view_of(Reading.CHANGED, "")) for table in tables):
+        if there and tables and all(table.name.startswith(view_of(RelationState.CHANGED, "")) for table in tables):
             found[alias] = source
     return found
 

@@ -12,7 +12,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from freshline.query.tree import Reading, expression_queries, rename, sql, view_of
+from freshline.query.tree import RelationState, expression_queries, rename, sql, view_of
 
 # A row of what stands before such a join gives its own rows, whatever other rows there are.
 _OF_EACH_ROW = frozenset({("", ""), ("", "INNER"), ("", "CROSS"), ("LEFT", ""), ("LEFT", "OUTER")})
@@ -42,8 +42,8 @@ def _over_new_rows(query: str, grown: frozenset[str]) -> str | None:
     if not isinstance(root, exp.Table) or not all(map(_is_of_each_row, joins)) or list(expression_queries(tree)):
         return None
     for relation in grown:
-        if root.name == view_of(Reading.OLD, relation):
-            rename(root, view_of(Reading.NEW, relation))
+        if root.name == view_of(RelationState.OLD, relation):
+            rename(root, view_of(RelationState.NEW, relation))
             return sql(tree, copy=False)
     return None
 

@@ -24,7 +24,7 @@ from freshline.query.functions import is_aggregate
 from freshline.query.tree import (
     KINDS,
     NotDerivedError,
-    Reading,
+    RelationState,
     aliases_in,
     all_of,
     conjuncts,
@@ -389,7 +389,11 @@ def _seen_by(
             condition = seen.is_there()
         # Rows that match now need not have matched before, and the other way round: the outer row is read as of either
         # time, and at each of them it is affected by what its subquery saw at the other.
-        found += [read_as(condition, at, changed) for at in (Reading.NEW, Reading.OLD)] if rows.both else [condition]
+        found += (
+            [read_as(condition, at, changed) for at in (RelationState.NEW, RelationState.OLD)]
+            if rows.both
+            else [condition]
+        )
     return found
 
 
@@ -410,7 +414,7 @@ def _decided_by(
     one, zero = exp.Literal.number(1), exp.Literal.number(0)
     new, old = (
         exp.Case(ifs=[exp.If(this=read_as(condition, reading, changed), true=one.copy())], default=zero.copy())
-        for reading in (Reading.NEW, Reading.OLD)
+        for reading in (RelationState.NEW, RelationState.OLD)
     )
     differs = exp.EQ(this=exp.Add(this=new, expression=old), expression=one)
     if inside.place in ("where", "on"):
@@ -425,7 +429,7 @@ def _decided_by(
 
 def _at_either(condition: exp.Expr, changed: frozenset[str]) -> exp.Expr:
     """The condition that a temporal filter lets a row through at one of the two instants."""
-    new, old = (read_as(condition, reading, changed) for reading in (Reading.NEW, Reading.OLD))
+    new, old = (read_as(condition, reading, changed) for reading in (RelationState.NEW, RelationState.OLD))
     return exp.or_(new, old, copy=False)
 
 
@@ -439,7 +443,9 @@ def _crossing(
     for part in timed:
         if not exactness.is_exact(part, select):
             raise inexact(part)
-    at_both = all_of(read_as(part, reading, changed) for part in timed for reading in (Reading.NEW, Reading.OLD))
+    at_both = all_of(
+        read_as(part, reading, changed) for part in timed for reading in (RelationState.NEW, RelationState.OLD)
+    )
     assert at_both is not None
     return [*(_at_either(part, changed) for part in timed), exp.Not(this=exp.paren(at_both))]
 

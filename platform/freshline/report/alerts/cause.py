@@ -12,7 +12,7 @@ from typing import Any
 
 from freshline.plan.intentions import Suspension
 from freshline.report.alerts.history import Failing
-from freshline.report.alerts.standing import Situation, Standing, Voice, moment_text
+from freshline.report.alerts.standing import Situation, TableCondition, Voice, moment_text
 from freshline.report.table_text import duration_text
 from freshline.values.names import TableName
 from freshline.values.spec import Mode
@@ -20,7 +20,7 @@ from freshline.values.spec import Mode
 _LONGEST = 600  # an error may be as long as a query
 
 
-def drivers(name: TableName, situation: Situation) -> list[Standing]:
+def drivers(name: TableName, situation: Situation) -> list[TableCondition]:
     """Everything that drives the table, near or far, in the order of the graph."""
     standings = situation.standings
     seen: set[TableName] = set()
@@ -33,7 +33,7 @@ def drivers(name: TableName, situation: Situation) -> list[Standing]:
     return [standings[other] for other in sorted(seen, key=situation.places.__getitem__)]
 
 
-def suspended_above(name: TableName, situation: Situation) -> Standing | None:
+def suspended_above(name: TableName, situation: Situation) -> TableCondition | None:
     """The suspended table that blocks this one, the nearest to the roots; None where none does."""
     return next((standing for standing in drivers(name, situation) if standing.suspension is not None), None)
 
@@ -70,7 +70,7 @@ def error_text(error: Mapping[str, Any]) -> str:
     return " ".join(f"{error.get('code', 'FRESHLINE')}{where} {error.get('message', '')}".split())
 
 
-def _failure_cause(own: Standing, above: list[Standing]) -> str | None:
+def _failure_cause(own: TableCondition, above: list[TableCondition]) -> str | None:
     for standing in (own, *above):
         prefix = "" if standing is own else f"it waits for {standing.name}: "
         if standing.unreadable is not None:
@@ -80,7 +80,7 @@ def _failure_cause(own: Standing, above: list[Standing]) -> str | None:
     return None
 
 
-def _process_cause(own: Standing, above: list[Standing], situation: Situation) -> str | None:
+def _process_cause(own: TableCondition, above: list[TableCondition], situation: Situation) -> str | None:
     if situation.engine.voice is Voice.SILENT:
         return situation.engine.cause
     if situation.engine.voice is Voice.ABSENT:
@@ -95,7 +95,7 @@ def _process_cause(own: Standing, above: list[Standing], situation: Situation) -
     return None
 
 
-def _freshness_cause(own: Standing, above: list[Standing]) -> str | None:
+def _freshness_cause(own: TableCondition, above: list[TableCondition]) -> str | None:
     for standing in (own, *above):
         if standing.infeasible:
             prefix = "" if standing is own else f"it waits for {standing.name}: "
@@ -103,7 +103,7 @@ def _freshness_cause(own: Standing, above: list[Standing]) -> str | None:
     return None
 
 
-def _upstream_cause(above: list[Standing], now: datetime) -> str | None:
+def _upstream_cause(above: list[TableCondition], now: datetime) -> str | None:
     for standing in above:
         if standing.data_timestamp is None:
             return f"it waits for {standing.name}, which was never refreshed"
@@ -113,7 +113,7 @@ def _upstream_cause(above: list[Standing], now: datetime) -> str | None:
     return None
 
 
-def _slow_cause(own: Standing) -> str:
+def _slow_cause(own: TableCondition) -> str:
     if own.data_timestamp is None:
         return "it was never refreshed"
     took = "" if own.refresh_seconds is None else f"; the newest took {duration_text(own.refresh_seconds)}"

@@ -21,7 +21,7 @@ SCHEDULER = "scheduler"
 
 
 @dataclass(frozen=True)
-class Standing:
+class TableCondition:
     """The state of one table or source.
 
     `warn_after` and `fail_after` are lags in seconds. `first_seen` is when it was first checked without having
@@ -101,7 +101,7 @@ class Situation:
     the logs were read, if that was before now: nobody knows then how late a table is by now.
     """
 
-    standings: Mapping[TableName, Standing]
+    standings: Mapping[TableName, TableCondition]
     engine: Process = Process(Voice.HEARD)
     scheduler: Process = Process()
     switched_off: frozenset[Mode] = field(default_factory=frozenset)
@@ -127,11 +127,11 @@ def lag_limits(freshness: int, warn_after: int | None, fail_after: int | None) -
     return warn_after, fail_after
 
 
-def table_standing(graph: Graph, status: TableStatus) -> Standing:
+def table_standing(graph: Graph, status: TableStatus) -> TableCondition:
     """The standing of one table by the graph and its status; the caller fills in the rest."""
     spec = graph.specs[status.table]
     warn, fail = lag_limits(status.freshness_seconds, spec.warn_after_seconds, spec.fail_after_seconds)
-    return Standing(
+    return TableCondition(
         name=status.table,
         mode=Mode(status.mode),
         freshness_seconds=status.freshness_seconds,

@@ -20,7 +20,7 @@ from freshline.report.alerts.standing import (
     SCHEDULER,
     Process,
     Situation,
-    Standing,
+    TableCondition,
     Voice,
     moment_text,
 )
@@ -64,7 +64,7 @@ def _silence(subject: str, kind: AlertKind, process: Process, now: datetime) -> 
         yield Trouble(subject, kind, AlertLevel.FAIL, process.since or now, process.cause)
 
 
-def _lag(standing: Standing, situation: Situation, now: datetime) -> Iterator[Trouble]:
+def _lag(standing: TableCondition, situation: Situation, now: datetime) -> Iterator[Trouble]:
     name = str(standing.name)
     suspension = standing.suspension
     if suspension is not None:
@@ -91,7 +91,7 @@ def _lag(standing: Standing, situation: Situation, now: datetime) -> Iterator[Tr
     yield Trouble(name, AlertKind.LATE, level, since, late_cause(standing.name, situation, now), ripe)
 
 
-def _failures(standing: Standing) -> Iterator[Trouble]:
+def _failures(standing: TableCondition) -> Iterator[Trouble]:
     failing = standing.failing
     if failing is not None:
         level = AlertLevel.WARN if failing.retry_helps else AlertLevel.FAIL
@@ -99,7 +99,7 @@ def _failures(standing: Standing) -> Iterator[Trouble]:
         yield Trouble(str(standing.name), AlertKind.FAILING, level, failing.since, failing_cause(failing), ripe)
 
 
-def _quarantine(standing: Standing, settings: AlertSettings, now: datetime) -> Iterator[Trouble]:
+def _quarantine(standing: TableCondition, settings: AlertSettings, now: datetime) -> Iterator[Trouble]:
     rows, rejected = standing.arrivals.rows, standing.arrivals.rejected
     if rows >= settings.quarantine_rows and rejected > settings.quarantine_share * rows:
         cause = (
@@ -109,7 +109,7 @@ def _quarantine(standing: Standing, settings: AlertSettings, now: datetime) -> I
         yield Trouble(str(standing.name), AlertKind.QUARANTINE, AlertLevel.WARN, now, cause)
 
 
-def _late_rows(standing: Standing, settings: AlertSettings, now: datetime) -> Iterator[Trouble]:
+def _late_rows(standing: TableCondition, settings: AlertSettings, now: datetime) -> Iterator[Trouble]:
     rows, late = standing.arrivals.rows, standing.arrivals.late
     if standing.late_share is not None and rows >= settings.quarantine_rows and late > standing.late_share * rows:
         cause = (
@@ -119,7 +119,7 @@ def _late_rows(standing: Standing, settings: AlertSettings, now: datetime) -> It
         yield Trouble(str(standing.name), AlertKind.LATE_ROWS, AlertLevel.WARN, now, cause)
 
 
-def _watermark(standing: Standing, now: datetime) -> Iterator[Trouble]:
+def _watermark(standing: TableCondition, now: datetime) -> Iterator[Trouble]:
     moved_at = standing.watermark_moved_at
     if standing.watermark_after is None or moved_at is None:
         return
@@ -132,7 +132,7 @@ def _watermark(standing: Standing, now: datetime) -> Iterator[Trouble]:
     yield Trouble(str(standing.name), AlertKind.WATERMARK, AlertLevel.WARN, since, cause)
 
 
-def _retained(standing: Standing, now: datetime) -> Iterator[Trouble]:
+def _retained(standing: TableCondition, now: datetime) -> Iterator[Trouble]:
     kept, limit = standing.retained_bytes, standing.retained_above
     if kept is not None and limit is not None and kept > limit:
         cause = (

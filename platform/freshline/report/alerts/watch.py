@@ -41,7 +41,7 @@ from freshline.report.alerts.standing import (
     SCHEDULER,
     Process,
     Situation,
-    Standing,
+    TableCondition,
     Voice,
     table_standing,
 )
@@ -211,7 +211,7 @@ class Watch:
             return None
         return begin.now if moment.passed - begin.passed < CATCH_UP_SECONDS else None
 
-    def _standings(self, graph: Graph, intentions: Intentions, moment: Moment) -> dict[TableName, Standing]:
+    def _standings(self, graph: Graph, intentions: Intentions, moment: Moment) -> dict[TableName, TableCondition]:
         histories = self._records.read(moment.now)
         standings = self._reader.read(graph, intentions, moment)
         empty = [name for name, standing in standings.items() if standing.data_timestamp is None]
@@ -269,11 +269,11 @@ class _Reader:
         self.read_at: datetime | None = None
         self._graph: Graph | None = None
         self._intentions = Intentions()
-        self._standings: dict[TableName, Standing] = {}
+        self._standings: dict[TableName, TableCondition] = {}
         self._at = 0.0
         self._pause = 0.0
 
-    def read(self, graph: Graph, intentions: Intentions, moment: Moment) -> Mapping[TableName, Standing]:
+    def read(self, graph: Graph, intentions: Intentions, moment: Moment) -> Mapping[TableName, TableCondition]:
         """The standing of every table; read anew at once when a declaration or an intention has changed."""
         age = moment.passed - self._at
         known = graph is self._graph and intentions == self._intentions
@@ -292,7 +292,9 @@ class _Reader:
             self._pause = min(max(SHORTEST_READ_SECONDS, cost / _READ_SHARE), LONGEST_READ_SECONDS)
         return self._standings
 
-    def _promised_at(self, found: Standing, graph: Graph, intentions: Intentions, now: datetime) -> datetime | None:
+    def _promised_at(
+        self, found: TableCondition, graph: Graph, intentions: Intentions, now: datetime
+    ) -> datetime | None:
         """When its freshness became as short as it is: by a statement, or seen here, for a declaration has no time."""
         before = self._standings.get(found.name)
         if before is not None:
@@ -309,7 +311,7 @@ class _Reader:
             standing.late_since is not None and standing.late_since < now for standing in self._standings.values()
         )
 
-    def _standing(self, found: Standing) -> Standing:
+    def _standing(self, found: TableCondition) -> TableCondition:
         """A log that cannot be read does not make the table's data younger or gone: it is as old as it was."""
         before = self._standings.get(found.name)
         if found.unreadable is None or found.data_timestamp is not None or before is None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from freshline.values.partition import PartitionState, Span, state_of
+from freshline.values.partition import PartitionSpan, PartitionState, state_of
 from freshline.values.time_partition import PartitionUnit, TimePartition, TimePartitions
 
 MOST_CELLS = 372
@@ -50,7 +50,9 @@ class Calendar:
         return sum(cell.state is state for group in self.groups for cell in group.cells)
 
 
-def make_calendar(partitions: TimePartitions, spans: Sequence[Span], fingerprint: str, now: datetime) -> Calendar:
+def make_calendar(
+    partitions: TimePartitions, spans: Sequence[PartitionSpan], fingerprint: str, now: datetime
+) -> Calendar:
     """The calendar of a table; `spans` are those of its newest receipt, none where it was never refreshed."""
     first = partitions.first.start
     # Not all of years of hours are made. The begin is rough: a day on which clocks change has one more or less.

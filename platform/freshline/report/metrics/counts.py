@@ -92,13 +92,13 @@ class Durations:
 
 
 @dataclass(frozen=True)
-class Kept:
+class PromiseSeconds:
     """The seconds in which the engine observed the promise of a table, and those of them in which it was broken."""
 
     observed: float = 0.0
     late: float = 0.0
 
-    def after(self, status: TableStatus, seconds: float) -> Kept:
+    def after(self, status: TableStatus, seconds: float) -> PromiseSeconds:
         """With the time since the check before: `seconds` by a clock that nobody sets.
 
         A table without data, and one that is suspended, blocked or paused, has no promise to keep meanwhile. One that
@@ -107,7 +107,7 @@ class Kept:
         if status.lag_seconds is None or is_held(status):
             return self
         late = min(seconds, max(0.0, status.lag_seconds - status.freshness_seconds))
-        return Kept(self.observed + seconds, self.late + late)
+        return PromiseSeconds(self.observed + seconds, self.late + late)
 
 
 def is_held(status: TableStatus) -> bool:

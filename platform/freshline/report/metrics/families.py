@@ -14,7 +14,7 @@ from datetime import datetime
 from itertools import accumulate
 
 from freshline.plan.alert import Alert
-from freshline.report.metrics.counts import BUCKETS, Durations, Kept, RefreshCounts
+from freshline.report.metrics.counts import BUCKETS, Durations, PromiseSeconds, RefreshCounts
 from freshline.report.metrics.exposition import COUNTER, GAUGE, HISTOGRAM, Family, Labels, Sample, labels, samples_of
 from freshline.report.status import TableStatus
 
@@ -36,7 +36,7 @@ class TableFigures:
     status: TableStatus | None = None
     counted: TableStatus | None = None
     counts: RefreshCounts = field(default_factory=RefreshCounts)
-    kept: Kept = field(default_factory=Kept)
+    kept: PromiseSeconds = field(default_factory=PromiseSeconds)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from freshline.errors import SourceError
 from freshline.sources.files.contained import inspect_contained
-from freshline.sources.files.lines import Inspected, PassingError, Reading
+from freshline.sources.files.lines import Inspected, LineReading, PassingError
 from freshline.sources.files.position import FileMark
 from freshline.sources.formats.container import Container
 
@@ -39,7 +39,7 @@ def inspect_apart(
     root: Path,
     marks: Sequence[FileMark],
     container: Container,
-    reading: Reading,
+    reading: LineReading,
     check: Callable[[], None] = lambda: None,
 ) -> list[Inspected]:
     """As `inspect_contained`. A file that ends the process is `UNREADABLE`; the others are inspected by the next one.
@@ -58,7 +58,7 @@ def inspect_apart(
 
 
 def _inspect(
-    root: Path, marks: Sequence[FileMark], container: Container, reading: Reading, check: Callable[[], None]
+    root: Path, marks: Sequence[FileMark], container: Container, reading: LineReading, check: Callable[[], None]
 ) -> tuple[list[Inspected], signal.Signals | None]:
     """The first files as one process found them, and the signal that ended it."""
     check()

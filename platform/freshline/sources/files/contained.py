@@ -20,8 +20,8 @@ from freshline.sources.files.lines import (
     NUMBER,
     PACKED,
     Inspected,
+    LineReading,
     Piece,
-    Reading,
     changed_or_empty,
     ended,
     ending_of,
@@ -43,7 +43,7 @@ def inspect_contained(
     root: Path,
     marks: Sequence[FileMark],
     container: Container,
-    reading: Reading,
+    reading: LineReading,
     check: Callable[[], None] = lambda: None,
 ) -> list[Inspected]:
     """Count the records of complete files; `check` is called now and then, and stops it by what it raises."""
@@ -51,7 +51,7 @@ def inspect_contained(
 
 
 def _inspect(
-    path: bytes, mark: FileMark, container: Container, reading: Reading, check: Callable[[], None]
+    path: bytes, mark: FileMark, container: Container, reading: LineReading, check: Callable[[], None]
 ) -> Inspected:
     check()
     if container.is_unpacked and (packing := not_unpacked(mark)) is not None:
@@ -123,7 +123,7 @@ def schema_of(container: Container) -> pa.Schema:
     return container.rows.append(pa.field(NUMBER, pa.int32()))
 
 
-def read_contained(pieces: Sequence[Piece], container: Container, reading: Reading) -> Iterator[pa.RecordBatch]:
+def read_contained(pieces: Sequence[Piece], container: Container, reading: LineReading) -> Iterator[pa.RecordBatch]:
     """The records in parts of files, as `schema_of` has them.
 
     Raises OSError with ENDED where a file can no longer be read to the end that it had.

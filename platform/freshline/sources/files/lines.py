@@ -62,7 +62,7 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True)
-class Reading:
+class LineReading:
     """The way in which lines of a source are read. Links below `root` are not followed unless `follow_links` says so.
 
     `skip` is the number of lines before the first record.
@@ -178,7 +178,7 @@ class _Lines:
                 return False
         return b"\\u" not in self.data or (b"\\ud" not in self.data and b"\\uD" not in self.data)
 
-    def filled(self, reading: Reading) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def filled(self, reading: LineReading) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """The mask of the lines that are not blank."""
         filled: np.ndarray[Any, np.dtype[np.bool_]] = self.lengths >= (0 if reading.format == "every" else 1)
         if reading.format == "json":
@@ -202,7 +202,7 @@ class _Source(Protocol):
 
 
 def inspect_files(
-    root: Path, marks: Sequence[FileMark], reading: Reading, check: Callable[[], None] = lambda: None
+    root: Path, marks: Sequence[FileMark], reading: LineReading, check: Callable[[], None] = lambda: None
 ) -> list[Inspected]:
     """Count the lines of complete files; `check` is called now and then, and stops it by what it raises."""
     return [_inspect(os.fsencode(root / mark.path), mark, reading, check) for mark in marks]
@@ -225,7 +225,7 @@ def changed_or_empty(file: BinaryIO, mark: FileMark) -> Inspected | None:
     return Inspected(mark, "EMPTY_FILE") if mark.size == 0 else None
 
 
-def _inspect(path: bytes, mark: FileMark, reading: Reading, check: Callable[[], None]) -> Inspected:
+def _inspect(path: bytes, mark: FileMark, reading: LineReading, check: Callable[[], None]) -> Inspected:
     check()
     if (packing := not_unpacked(mark)) is not None:
         return packing
@@ -269,7 +269,7 @@ def unread(mark: FileMark, path: bytes, error: Exception) -> Inspected:
     return Inspected(mark, "UNREADABLE", reason_of(error))
 
 
-def _fits(part: _Lines, reading: Reading) -> bool:
+def _fits(part: _Lines, reading: LineReading) -> bool:
     return int(np.max(part.lengths)) <= reading.most_bytes
 
 
@@ -305,7 +305,7 @@ def pieces_of(root: Path, files: Sequence[Inspected], numbers: Sequence[int]) ->
     return found
 
 
-def read_pieces(pieces: Sequence[Piece], reading: Reading) -> Iterator[pa.RecordBatch]:
+def read_pieces(pieces: Sequence[Piece], reading: LineReading) -> Iterator[pa.RecordBatch]:
     """The records in parts of files, as LINES_SCHEMA has them.
 
     Raises OSError with ENDED where a file can no longer be read to the end that it had.
@@ -352,7 +352,7 @@ def _together(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return pa.Table.from_batches(batches, LINES_SCHEMA).combine_chunks().to_batches() if batches else []
 
 
-def _batches(part: _Lines | _Long, number: int, reading: Reading) -> Iterator[pa.RecordBatch]:
+def _batches(part: _Lines | _Long, number: int, reading: LineReading) -> Iterator[pa.RecordBatch]:
     if isinstance(part, _Long):
         if part.line >= reading.skip:
             yield _batch([part.beginning], number, [part.line + 1], "TOO_LARGE")
@@ -428,7 +428,7 @@ def _split(data: bytes, line: int, end: int) -> _Lines:
 # -- from files to bytes
 
 
-def open_file(path: bytes, reading: Reading) -> BinaryIO:
+def open_file(path: bytes, reading: LineReading) -> BinaryIO:
     """Open a file of the landing folder.
 
     Raises OSError for a link, unless they are followed, for no file, and for a path that leads out of the folder.

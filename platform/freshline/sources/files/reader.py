@@ -39,9 +39,9 @@ from freshline.sources.files.lines import (
     NUMBER,
     PLACE,
     Inspected,
+    LineReading,
     PassingError,
     Piece,
-    Reading,
     inspect_files,
     pieces_of,
     read_pieces,
@@ -56,13 +56,13 @@ from freshline.sources.reader import (
     LINE,
     MOST_UNDECLARED,
     VERDICT,
-    Asked,
     Certain,
     Group,
     Host,
     Inspection,
     Portion,
     Reader,
+    ReadRequest,
     Records,
     Tail,
 )
@@ -115,7 +115,7 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         """The files of a position by their paths, those of `paths`."""
         return self._read_files.find(position or self._nothing_read, set(paths))
 
-    def inspect(self, position: FilesPosition | None, asked: Asked) -> FilesInspection:
+    def inspect(self, position: FilesPosition | None, asked: ReadRequest) -> FilesInspection:
         listing = self._listing(asked)
         listed = {mark.path for mark in (*listing.complete, *listing.unsettled)}
         self._read_files.forget_but(listed)
@@ -132,7 +132,7 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
             batches=tuple(_batches(unread.new)),
         )
 
-    def _listing(self, asked: Asked) -> Listing:
+    def _listing(self, asked: ReadRequest) -> Listing:
         """List the folder; a request by a person waits for the files that were there when it was asked."""
         settle, follow = self._files.settle_seconds, self._files.follow_links
         listing = list_landing(self._folder, settle, self.host.clock(), follow_links=follow)
@@ -251,14 +251,14 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
 
     # -- union read
 
-    def find_tail(self, position: FilesPosition, seq: int, asked: Asked) -> tuple[FilesPosition, FilesPosition]:
+    def find_tail(self, position: FilesPosition, seq: int, asked: ReadRequest) -> tuple[FilesPosition, FilesPosition]:
         listed = self._listing(asked).complete
         new = find_unread(self._folder, listed, self.known(position, [mark.path for mark in listed])).new
         start = replace(self._nothing_read, flushed_seq=seq)
         return start, replace(start, recent=new)
 
     def tail(
-        self, spark: SparkSession, start: FilesPosition, end: FilesPosition, position: FilesPosition, asked: Asked
+        self, spark: SparkSession, start: FilesPosition, end: FilesPosition, position: FilesPosition, asked: ReadRequest
     ) -> Tail:
         marks = end.recent
         intact = frozenset(mark.path for mark in marks if _is_intact(self._folder, mark))
@@ -293,9 +293,9 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         return self.spec.format is not None and self.spec.format.has_header
 
     @property
-    def _reading(self) -> Reading:
+    def _reading(self) -> LineReading:
         assert self.spec.format is not None
-        return Reading(
+        return LineReading(
             self.spec.format.lines, self.spec.max_record_bytes, self._files.follow_links, os.fsencode(self._folder)
         )
 
@@ -390,7 +390,7 @@ def _without_lines(spark: SparkSession, files: Sequence[Inspected]) -> Group:
     return Group(spark.createDataFrame(found, schema), error="UNREADABLE")
 
 
-def _lines(spark: SparkSession, root: Path, files: Sequence[Inspected], reading: Reading) -> DataFrame:
+def _lines(spark: SparkSession, root: Path, files: Sequence[Inspected], reading: LineReading) -> DataFrame:
     """The records of files with their places: columns VALUE, FILE, RECORD, LINE, VERDICT."""
     # Tasks are sent with the code itself: the machines of a cluster need pyarrow, and not freshline.
     cloudpickle.register_pickle_by_value(lines_module)  # type: ignore[no-untyped-call]
@@ -408,7 +408,7 @@ def _lines(spark: SparkSession, root: Path, files: Sequence[Inspected], reading:
 
 
 def _contained(
-    spark: SparkSession, root: Path, files: Sequence[Inspected], container: Container, reading: Reading
+    spark: SparkSession, root: Path, files: Sequence[Inspected], container: Container, reading: LineReading
 ) -> DataFrame:
     """The records of files that a container reads, with their places; also PARSED, where it has values."""
     for module in (lines_module, contained_module, container_module, *container.modules):

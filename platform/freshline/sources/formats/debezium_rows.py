@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, S
 from freshline.sources.formats import envelope as envelope_module
 from freshline.sources.formats import envelope_avro as envelope_avro_module
 from freshline.sources.formats.avro_schema import Record, kind_of, resolve
-from freshline.sources.formats.envelope import TOMBSTONE, EnvelopeReader, Event, Reading, Rejected
+from freshline.sources.formats.envelope import TOMBSTONE, EnvelopeFacts, EnvelopeReader, Event, Rejected
 from freshline.sources.formats.envelope_avro import AvroEnvelopes
 from freshline.sources.formats.framed_rows import (
     AVRO_MODULES,
@@ -159,6 +159,6 @@ def _made(spec: SourceSpec, facts: Sequence[StructField]) -> pa.Schema:
     return to_arrow_schema(StructType(fields), timezone="UTC")
 
 
-def _reading(spec: SourceSpec, time_unit: str | None, decimals: str | None, unavailable: str) -> Reading:
+def _reading(spec: SourceSpec, time_unit: str | None, decimals: str | None, unavailable: str) -> EnvelopeFacts:
     columns = tuple((each.name, each.dataType) for each in record_schema(spec).fields)
-    return Reading(columns, spec.primary_key, time_unit, decimals, unavailable)
+    return EnvelopeFacts(columns, spec.primary_key, time_unit, decimals, unavailable)

@@ -110,7 +110,7 @@ class _Changed(Exception):
 
 
 @dataclass(frozen=True)
-class Reading:
+class EnvelopeFacts:
     """The declared facts by which records become events.
 
     `columns` are the declared columns with their types, `keys` those of PRIMARY KEY. `time_unit` is that of numbers
@@ -164,7 +164,7 @@ def message_key(payload: Any, schema: Schema) -> MessageKey | None:
 class EnvelopeReader:
     """Reads the records of one source. `read` raises Rejected for what is no event."""
 
-    reading: Reading
+    reading: EnvelopeFacts
     _readers: tuple[tuple[str, Read], ...] = field(init=False, repr=False)
     _texts: frozenset[str] = field(init=False, repr=False)
     _others: tuple[Any, ...] = field(init=False, repr=False)
@@ -466,7 +466,7 @@ def _transaction(source: Mapping[str, Any], payload: Mapping[str, Any]) -> str |
 # -- values by their declared types
 
 
-def _reader_of(kind: DataType, reading: Reading) -> Read:
+def _reader_of(kind: DataType, reading: EnvelopeFacts) -> Read:
     """The reader of values of a type: a function of the value, which is not NULL, and its schema, which may be empty.
 
     It raises Rejected for a value that is none of the type, and _Changed for one that the type cannot have.

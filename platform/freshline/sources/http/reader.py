@@ -9,7 +9,7 @@ from freshline.sources.files.landing import Listing
 from freshline.sources.files.position import FilesPosition
 from freshline.sources.files.reader import FilesInspection, FilesReader
 from freshline.sources.http.connector import Http
-from freshline.sources.reader import Asked, Host
+from freshline.sources.reader import Host, ReadRequest
 from freshline.values.secret import resolve_token
 from freshline.values.spec import SourceSpec
 
@@ -22,14 +22,14 @@ class HttpReader(FilesReader):
         assert isinstance(spec.connection, Http)
         self._http = spec.connection
 
-    def inspect(self, position: FilesPosition | None, asked: Asked) -> FilesInspection:
+    def inspect(self, position: FilesPosition | None, asked: ReadRequest) -> FilesInspection:
         try:
             resolve_token(self._http.token, self.host.root, os.environ)
         except ValueError as error:
             raise SourceError(f"option 'token': {error}", where=self.where) from error
         return super().inspect(position, asked)
 
-    def _listing(self, asked: Asked) -> Listing:
+    def _listing(self, asked: ReadRequest) -> Listing:
         started = self.host.clock()
         base = self._folder.parent
         # The first post makes the source's own folder. The one that was declared must be there: in the place of a disk

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from freshline.refresh.cancellation import Cancellation
-from freshline.sources.jdbc.facts import Asked, FoundTable, ServerFacts
+from freshline.sources.jdbc.facts import FoundTable, ServerFacts, TablePart
 
 # A row as a text of its own, and the texts of its fields: those of the columns, and of the growing one.
 Row = tuple[bytes, Sequence[bytes | None]]
@@ -30,7 +30,7 @@ class Session(Protocol):
     @property
     def table(self) -> FoundTable | None: ...
 
-    def rows(self, asked: Asked, since: Since | None) -> AbstractContextManager[Iterator[Row]]:
+    def rows(self, asked: TablePart, since: Since | None) -> AbstractContextManager[Iterator[Row]]:
         """The rows of the table, all of them without `since`, one by one: only a few are in memory.
 
         Rows whose growing column is NULL are read each time.

@@ -187,7 +187,7 @@ class Growing:
         return self.text(value - length if value - least_value > length else least_value)
 
 
-class Step(StrEnum):
+class QueryStep(StrEnum):
     """The part of the table that is read: all, or the changed rows."""
 
     WHOLE = "whole"
@@ -195,7 +195,7 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True)
-class Asked:
+class TablePart:
     """The part of a table that is read. `digest` is one of all that decides which rows there are."""
 
     table: FoundTable
@@ -208,7 +208,7 @@ class Asked:
 
 def require_table(
     declared: Jdbc, found: FoundTable | None, columns: Sequence[tuple[str, str]], key: Sequence[str], *, where: str
-) -> Asked:
+) -> TablePart:
     """The part that is read of the table that was found.
 
     `columns` are the declared ones, each with its type, `key` those of PRIMARY KEY. Raises DatabaseRefusedError and
@@ -235,7 +235,7 @@ def require_table(
     # NULL in a key is rejected, so that what is left is unique where an index of these columns says so.
     names = {column.found.name for column in read if column.is_key}
     is_unique = any(set(unique) <= names for unique in found.unique_keys)
-    return Asked(found, tuple(read), declared.where, growing, is_unique, _digest(declared, read, growing))
+    return TablePart(found, tuple(read), declared.where, growing, is_unique, _digest(declared, read, growing))
 
 
 def _require_column(found: FoundTable, name: str, where: str) -> FoundColumn:
@@ -286,8 +286,8 @@ def _digest(declared: Jdbc, columns: Sequence[ReadColumn], growing: Growing | No
 
 
 def find_step(
-    declared: Jdbc, server: ServerFacts, asked: Asked, position: QueryPosition | None, now: datetime, *, where: str
-) -> Step:
+    declared: Jdbc, server: ServerFacts, asked: TablePart, position: QueryPosition | None, now: datetime, *, where: str
+) -> QueryStep:
     """The part that is read behind a position, at `now` by the clock of the engine.
 
     Raises DatabaseReplacedError with what was replaced and how to accept that, and DatabaseRefusedError.
@@ -299,17 +299,17 @@ def find_step(
             where=where,
         )
     if position is None or declared.accepted_loss == position.loss:
-        return Step.WHOLE
+        return QueryStep.WHOLE
     loss = _loss(declared, server, asked.table, position)
     if loss is not None:
         raise replaced(loss, position, where=where)
     if declared.read == SNAPSHOT or asked.digest != position.asked:
-        return Step.WHOLE
+        return QueryStep.WHOLE
     if position.value is None or is_too_far(server, position, asked.growing):
-        return Step.WHOLE
+        return QueryStep.WHOLE
     if _is_reconciled_late(declared, position, now):
-        return Step.WHOLE
-    return Step.CHANGED
+        return QueryStep.WHOLE
+    return QueryStep.CHANGED
 
 
 def is_too_far(server: ServerFacts, position: QueryPosition, growing: Growing | None) -> bool:
@@ -361,7 +361,7 @@ def _loss(declared: Jdbc, server: ServerFacts, table: FoundTable, position: Quer
     return None
 
 
-def went_back(asked: Asked, position: QueryPosition, *, where: str) -> DatabaseReplacedError:
+def went_back(asked: TablePart, position: QueryPosition, *, where: str) -> DatabaseReplacedError:
     """The error of a growing column whose greatest value is further behind than `overlap` covers."""
     growing = asked.growing
     assert growing is not None
@@ -375,7 +375,7 @@ def went_back(asked: Asked, position: QueryPosition, *, where: str) -> DatabaseR
     )
 
 
-def not_unique(asked: Asked, example: Sequence[object], *, where: str) -> SourceKeyError:
+def not_unique(asked: TablePart, example: Sequence[object], *, where: str) -> SourceKeyError:
     """The error of a key that names several rows; `example` are its values of some of them."""
     key = [column.name for column in asked.columns if column.is_key]
     shown = ", ".join(f"{name} = {value!r}" for name, value in zip(key, example, strict=True))

@@ -21,7 +21,7 @@ BROKEN = "_freshline_broken"
 
 
 @dataclass(frozen=True)
-class Rows(Format):
+class QueryRows(Format):
     """Rows as queries give them, and their changes."""
 
     name: ClassVar[str] = "rows"

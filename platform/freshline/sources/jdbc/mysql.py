@@ -15,7 +15,7 @@ from freshline.sources.databases.mysql_connection import MysqlConnection, unread
 from freshline.sources.databases.mysql_values import MysqlType, accepted_types, value_reader
 from freshline.sources.jdbc.connector import Jdbc
 from freshline.sources.jdbc.database import Row, Since
-from freshline.sources.jdbc.facts import Asked, FoundColumn, FoundTable, GrowingKind, Read, ReadColumn, ServerFacts
+from freshline.sources.jdbc.facts import FoundColumn, FoundTable, GrowingKind, Read, ReadColumn, ServerFacts, TablePart
 
 # MySQL names itself by the one, MariaDB by the other.
 _SYSTEM = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid')"
@@ -132,7 +132,7 @@ class MysqlSession:
         self._connection = connection
 
     @contextmanager
-    def rows(self, asked: Asked, since: Since | None) -> Iterator[Iterator[Row]]:
+    def rows(self, asked: TablePart, since: Since | None) -> Iterator[Iterator[Row]]:
         cursor = SSCursor(self._connection)
         try:
             cursor.execute(_statement(asked, since))
@@ -169,7 +169,7 @@ def _unique_keys(parts: list[tuple[Any, ...]]) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _statement(asked: Asked, since: Since | None) -> str:
+def _statement(asked: TablePart, since: Since | None) -> str:
     columns = [_selected(column) for column in asked.columns]
     conditions = []
     growing = asked.growing

@@ -15,7 +15,7 @@ from freshline.sources.databases.postgres_connection import PostgresConnection, 
 from freshline.sources.databases.postgres_values import DatabaseType, accepted_types, copy_fields, value_reader
 from freshline.sources.jdbc.connector import Jdbc, Name
 from freshline.sources.jdbc.database import Row, Since
-from freshline.sources.jdbc.facts import Asked, FoundColumn, FoundTable, GrowingKind, Read, ServerFacts
+from freshline.sources.jdbc.facts import FoundColumn, FoundTable, GrowingKind, Read, ServerFacts, TablePart
 
 _SERVER = """
 SELECT (SELECT system_identifier FROM pg_control_system())::text, current_database()::text, pg_is_in_recovery(),
@@ -148,7 +148,7 @@ class PostgresSession:
         self._cancellation = cancellation
 
     @contextmanager
-    def rows(self, asked: Asked, since: Since | None) -> Iterator[Iterator[Row]]:
+    def rows(self, asked: TablePart, since: Since | None) -> Iterator[Iterator[Row]]:
         statement = _statement(asked, since, self.server)
         with cancels(self._cancellation, self._connection), self._connection.cursor().copy(statement) as copy:
             yield ((line := bytes(block), copy_fields(line)) for block in copy)
@@ -164,7 +164,7 @@ def _server(connection: psycopg.Connection[Any]) -> ServerFacts:
     return ServerFacts(system, timeline, database, now, place, oldest, next_)
 
 
-def _statement(asked: Asked, since: Since | None, server: ServerFacts) -> sql.Composed:
+def _statement(asked: TablePart, since: Since | None, server: ServerFacts) -> sql.Composed:
     columns = [sql.Identifier(column.found.name) for column in asked.columns]
     conditions: list[sql.Composable] = []
     if asked.growing is not None and asked.growing.column is not None:

@@ -31,11 +31,11 @@ from freshline.sources.databases.netting import KEPT, changed_rows, gone_rows, s
 from freshline.sources.jdbc.connector import Jdbc
 from freshline.sources.jdbc.database import Database, Session, Since
 from freshline.sources.jdbc.facts import (
-    Asked,
     FoundTable,
     Growing,
+    QueryStep,
     ServerFacts,
-    Step,
+    TablePart,
     find_step,
     not_unique,
     require_table,
@@ -44,8 +44,7 @@ from freshline.sources.jdbc.facts import (
 from freshline.sources.jdbc.format import BROKEN
 from freshline.sources.jdbc.position import QueryPosition
 from freshline.sources.jdbc.rows import ReadRows, RowReader
-from freshline.sources.reader import SMALL_ROWS, Group, Host, Inspection, Portion, Reader, Records
-from freshline.sources.reader import Asked as Request
+from freshline.sources.reader import SMALL_ROWS, Group, Host, Inspection, Portion, Reader, ReadRequest, Records
 from freshline.sources.records import record_schema
 from freshline.values.change import CHANGED_AT, INSERT, OP, POSITION, READ, TRANSACTION, UNSENT, UPDATE
 from freshline.values.format import PARSED, VALUE
@@ -63,8 +62,8 @@ _LOOK_ROWS = 10_000
 class QueryInspection(Inspection):
     """The part of the table that is read, how, and behind which position."""
 
-    step: Step = Step.WHOLE
-    asked: Asked | None = None
+    step: QueryStep = QueryStep.WHOLE
+    asked: TablePart | None = None
     found: FoundTable | None = None
     before: QueryPosition | None = None
 
@@ -74,7 +73,7 @@ class QueryPortion(Portion):
     """The rows that one transaction reads. `rows` are there once it is prepared, and `step` then says their kind."""
 
     inspection: QueryInspection | None = None
-    step: Step = Step.WHOLE
+    step: QueryStep = QueryStep.WHOLE
     rows: ReadRows | None = None
 
 
@@ -109,7 +108,7 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
 
     # -- inspecting
 
-    def inspect(self, position: QueryPosition | None, asked: Request) -> QueryInspection:
+    def inspect(self, position: QueryPosition | None, asked: ReadRequest) -> QueryInspection:
         at = self.host.clock()
         url, database = self._database()
         server, found = database.inspect(url)
@@ -118,7 +117,7 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
         # Nobody knows whether a row is new before it is read.
         return QueryInspection(at, 1, is_new=True, step=step, asked=wanted, found=found, before=position)
 
-    def _judged(self, found: FoundTable | None) -> Asked:
+    def _judged(self, found: FoundTable | None) -> TablePart:
         columns = [(column.name, column.type) for column in self.spec.record_columns]
         return require_table(self._declared, found, columns, self.spec.primary_key, where=self.where)
 
@@ -181,21 +180,21 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
         assert asked is not None
         growing = asked.growing
         since = None
-        if step is Step.CHANGED:
+        if step is QueryStep.CHANGED:
             assert before is not None
             since = _since(growing, before.value)
         reading = _Reading(asked, session.server, self.spec.max_record_bytes, rows, cancellation)
         with session.rows(asked, since) as found:
             reading.take(found)
         greatest = reading.greatest
-        if step is Step.CHANGED and growing is not None and growing.column is not None:
+        if step is QueryStep.CHANGED and growing is not None and growing.column is not None:
             assert before is not None
             assert before.value is not None
             if greatest is None and not reading.has_values:
                 raise went_back(asked, before, where=self.where)
             known = growing.parse(before.value)
             greatest = known if greatest is None else max(greatest, known)
-        if before is not None and step is Step.CHANGED and reading.digest == before.digest:
+        if before is not None and step is QueryStep.CHANGED and reading.digest == before.digest:
             # Not more than was known when the position was committed, wherever a new one would be.
             return self._nothing_new(portion, rows)
         after = self._after(inspection, session.server, greatest, rows.count)
@@ -208,7 +207,7 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
         if before is not None and after.value is None and _is_as_read(before, after, digest):
             return self._nothing_new(portion, rows)
         rows.finish()
-        deletes = before.rows if before is not None and step is Step.WHOLE else 0
+        deletes = before.rows if before is not None and step is QueryStep.WHOLE else 0
         return replace(
             portion,
             after=replace(after, digest=digest),
@@ -234,7 +233,7 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
         elif growing is not None:
             # A transaction that had not ended has a number from this one on, and so have its parts.
             value = None if server.oldest is None else str(server.oldest)
-        is_whole = inspection.step is Step.WHOLE
+        is_whole = inspection.step is QueryStep.WHOLE
         reconciled_at = self.host.clock().isoformat() if is_whole else None
         if not is_whole and before is not None:
             reconciled_at = before.reconciled_at
@@ -291,7 +290,7 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
     def _netted(self, spark: SparkSession, portion: QueryPortion, found: DataFrame, count: int) -> DataFrame:
         path = self.host.warehouse.path(self.spec.name)
         log = spark.read.format("delta").load(str(path))
-        if portion.step is Step.CHANGED:
+        if portion.step is QueryStep.CHANGED:
             # Only these keys of the stored rows are asked for.
             names = self.spec.primary_key
             keys = found.select(*[F.col(f"{PARSED}.{quoted(key)}").alias(key) for key in names]).distinct()
@@ -300,7 +299,7 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
         changed = self._without_rejected(spark, changed_rows(found, stored, self.spec, BROKEN))
         op = F.when(F.col(KEPT).isNull(), F.lit(INSERT)).otherwise(F.lit(UPDATE))
         events = changed.withColumn(OP, op).drop(KEPT)
-        if portion.step is Step.CHANGED:
+        if portion.step is QueryStep.CHANGED:
             return events
         with_op = found.withColumn(OP, F.lit(READ))
         return events.unionByName(gone_rows(with_op, stored, self.spec, count, {VALUE: F.lit("")}))
@@ -320,7 +319,7 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
         is_newer = F.coalesce(F.col("q.at") > F.col(f"c.{KEPT}"), F.lit(True))
         return changed.alias("c").join(rejected.alias("q"), is_same & is_newer, "left_anti")
 
-    def _require_unique(self, found: DataFrame, asked: Asked) -> None:
+    def _require_unique(self, found: DataFrame, asked: TablePart) -> None:
         keys: list[Column] = [F.col(f"{PARSED}.{quoted(key)}") for key in self.spec.primary_key]
         is_known = F.col(BROKEN).isNull()
         twice = found.where(is_known).groupBy(*keys).count().where("count > 1").drop("count").limit(1).collect()
@@ -345,7 +344,7 @@ class _Reading:
     """Rows as they come: into memory or files, with their digest and the greatest value of the growing column."""
 
     def __init__(
-        self, asked: Asked, server: ServerFacts, most_bytes: int, rows: ReadRows, cancellation: Cancellation
+        self, asked: TablePart, server: ServerFacts, most_bytes: int, rows: ReadRows, cancellation: Cancellation
     ) -> None:
         self.greatest: Any = None
         # Also of rows that a position cannot be at.

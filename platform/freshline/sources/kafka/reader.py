@@ -40,12 +40,12 @@ from freshline.sources.kafka.topic import (
 from freshline.sources.prepare import note_undeclared
 from freshline.sources.reader import (
     SMALL_ROWS,
-    Asked,
     Group,
     Host,
     Inspection,
     Portion,
     Reader,
+    ReadRequest,
     Records,
     Tail,
 )
@@ -114,7 +114,7 @@ class KafkaReader(Reader[KafkaInspection, KafkaPortion]):
         """The brokers with their references resolved, in this process and for this time."""
         return resolve_brokers(self._kafka, self.host.root, os.environ, where=self.where)
 
-    def inspect(self, position: TopicPosition | None, asked: Asked) -> KafkaInspection:
+    def inspect(self, position: TopicPosition | None, asked: ReadRequest) -> KafkaInspection:
         brokers, at = self._brokers(), self.host.clock()
         if position is not None and self._is_all_read(brokers, position):
             return KafkaInspection(at, 0, is_new=False)
@@ -130,7 +130,7 @@ class KafkaReader(Reader[KafkaInspection, KafkaPortion]):
         return topic_id == position.topic_id and dict(ends) == dict(position.offsets)
 
     def _look_behind(
-        self, brokers: Brokers, reached: Callable[[TopicInspection], bool], asked: Asked
+        self, brokers: Brokers, reached: Callable[[TopicInspection], bool], asked: ReadRequest
     ) -> TopicInspection:
         """Inspect a topic; where it has less than is known of it, again for as long as a broker needs to start.
 
@@ -219,7 +219,7 @@ class KafkaReader(Reader[KafkaInspection, KafkaPortion]):
 
     # -- union read
 
-    def find_tail(self, position: TopicPosition, seq: int, asked: Asked) -> tuple[TopicPosition, TopicPosition]:
+    def find_tail(self, position: TopicPosition, seq: int, asked: ReadRequest) -> tuple[TopicPosition, TopicPosition]:
         state = self._look_behind(self._brokers(), lambda state: covers(state, position), asked)
         if state.topic_id != position.topic_id:
             raise SourceError(
@@ -230,7 +230,7 @@ class KafkaReader(Reader[KafkaInspection, KafkaPortion]):
         return position, replace(position, offsets={**position.offsets, **ends})
 
     def tail(
-        self, spark: SparkSession, start: TopicPosition, end: TopicPosition, position: TopicPosition, asked: Asked
+        self, spark: SparkSession, start: TopicPosition, end: TopicPosition, position: TopicPosition, asked: ReadRequest
     ) -> Tail:
         if all(start.offsets.get(partition, 0) == offset for partition, offset in end.offsets.items()):
             return Tail()

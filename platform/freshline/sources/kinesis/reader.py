@@ -44,7 +44,7 @@ from freshline.sources.kinesis.shards import (
 )
 from freshline.sources.kinesis.walk import VALID_SECONDS, Walk
 from freshline.sources.prepare import note_undeclared
-from freshline.sources.reader import SMALL_ROWS, Asked, Group, Host, Inspection, Portion, Reader, Records, Tail
+from freshline.sources.reader import SMALL_ROWS, Group, Host, Inspection, Portion, Reader, ReadRequest, Records, Tail
 from freshline.values.receipt import Receipt
 from freshline.values.spec import SourceSpec
 
@@ -97,7 +97,7 @@ class KinesisReader(Reader[KinesisInspection, KinesisPortion]):
 
     # -- inspecting
 
-    def inspect(self, position: KinesisPosition | None, asked: Asked) -> KinesisInspection:
+    def inspect(self, position: KinesisPosition | None, asked: ReadRequest) -> KinesisInspection:
         at = self.host.clock()
         # An inspection that fails remembers nothing.
         known, self._idle = self._idle, None
@@ -270,7 +270,9 @@ class KinesisReader(Reader[KinesisInspection, KinesisPortion]):
 
     # -- union read
 
-    def find_tail(self, position: KinesisPosition, seq: int, asked: Asked) -> tuple[KinesisPosition, KinesisPosition]:
+    def find_tail(
+        self, position: KinesisPosition, seq: int, asked: ReadRequest
+    ) -> tuple[KinesisPosition, KinesisPosition]:
         state = self._client.describe(asked.cancellation)
         if (state.arn, state.created) != (position.arn, position.created):
             raise SourceError(
@@ -296,7 +298,7 @@ class KinesisReader(Reader[KinesisInspection, KinesisPortion]):
         start: KinesisPosition,
         end: KinesisPosition,
         position: KinesisPosition | None,
-        asked: Asked,
+        asked: ReadRequest,
     ) -> Tail:
         read = start if position is None else position
         if (read.arn, read.created) != (end.arn, end.created):
@@ -323,7 +325,7 @@ class KinesisReader(Reader[KinesisInspection, KinesisPortion]):
         unread = self._unread_between(read, end, asked) if _numbers(read, end) else None
         return Tail(reduce(or_, logged) if logged else None, unread)
 
-    def _unread_between(self, start: KinesisPosition, end: KinesisPosition, asked: Asked) -> KinesisPortion:
+    def _unread_between(self, start: KinesisPosition, end: KinesisPosition, asked: ReadRequest) -> KinesisPortion:
         """The records between two positions, in memory. Raises RequestError for too many of them."""
         rows = RecordRows(None)
         state = self._client.describe(asked.cancellation)

@@ -101,7 +101,7 @@ class PublicationFacts:
     by_partition: bool = False
 
 
-class Step(StrEnum):
+class SlotStep(StrEnum):
     """The next step of a source."""
 
     BEGIN = "begin"  # with a new slot and a snapshot
@@ -275,7 +275,7 @@ def find_step(
     *,
     is_begun: bool,
     where: str,
-) -> Step:
+) -> SlotStep:
     """The next step of a source from its position.
 
     `is_begun` says that it began to make the slot anew behind that position, and that nothing was committed since.
@@ -290,7 +290,7 @@ def find_step(
                 where=where,
             )
         _require_unused(declared, facts, where)
-        return Step.BEGIN
+        return SlotStep.BEGIN
     lost = "the table is being read anew, which was not finished." if is_begun else None
     lost = lost or _loss(declared, facts, table, position)
     if lost is not None:
@@ -302,9 +302,9 @@ def find_step(
                 where=where,
             )
         _require_unused(declared, facts, where)
-        return Step.BEGIN
+        return SlotStep.BEGIN
     _require_unused(declared, facts, where)
-    return Step.CONTINUE
+    return SlotStep.CONTINUE
 
 
 def _require_unused(declared: Postgres, facts: ServerFacts, where: str) -> None:

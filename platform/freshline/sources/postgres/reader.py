@@ -25,7 +25,7 @@ from freshline.sources.postgres.connector import COMMIT, Postgres
 from freshline.sources.postgres.events import ChangeReader, ReadTable, SnapshotReader, UnfitTypeError
 from freshline.sources.postgres.facts import (
     ServerFacts,
-    Step,
+    SlotStep,
     find_step,
     missing_publication,
     require_publication,
@@ -37,7 +37,7 @@ from freshline.sources.postgres.format import BROKEN
 from freshline.sources.postgres.position import WalPosition, ordered_lsn
 from freshline.sources.postgres.rows import DATABASE, EventRows
 from freshline.sources.postgres.wire import WireError
-from freshline.sources.reader import SMALL_ROWS, Asked, Group, Host, Inspection, Portion, Reader, Records
+from freshline.sources.reader import SMALL_ROWS, Group, Host, Inspection, Portion, Reader, ReadRequest, Records
 from freshline.sources.records import before_schema, record_schema, with_removed
 from freshline.values.change import BEFORE, CHANGED_AT, OP, POSITION, TRANSACTION, UNSENT
 from freshline.values.format import PARSED, VALUE
@@ -58,7 +58,7 @@ _SETTLE_SECONDS, _LOOK_SECONDS = 15.0, 0.2
 class PostgresInspection(Inspection):
     """The place up to which changes are read, what is read of the table, and how."""
 
-    step: Step = Step.CONTINUE
+    step: SlotStep = SlotStep.CONTINUE
     end: int = 0
     before: WalPosition | None = None
     position: WalPosition | None = None  # that of a source that begins at the end, with the columns of now
@@ -123,7 +123,7 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
 
     # -- inspecting
 
-    def inspect(self, position: WalPosition | None, asked: Asked) -> PostgresInspection:
+    def inspect(self, position: WalPosition | None, asked: ReadRequest) -> PostgresInspection:
         url, at = self._url, self.host.clock()
         server, found, publication = self._server.inspect(url)
         require_server(server, where=self.where)
@@ -137,14 +137,14 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
         step = find_step(self._postgres, server, table, position, is_begun=is_begun, where=self.where)
         if publication is not None:
             require_publication(self._postgres, publication, table, where=self.where)
-        elif step is Step.CONTINUE:
+        elif step is SlotStep.CONTINUE:
             raise missing_publication(self._postgres, " any more", where=self.where)
         by_name = {column.name: column.type_id for column in found.columns}
         return self._judged(
             PostgresInspection(
                 at,
                 0,
-                is_new=step is Step.BEGIN,
+                is_new=step is SlotStep.BEGIN,
                 retained_bytes=None if server.slot is None else server.slot.retained,
                 step=step,
                 end=server.flushed,
@@ -176,12 +176,12 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
         inspection: PostgresInspection,
         url: str,
         position: WalPosition | None,
-        asked: Asked,
+        asked: ReadRequest,
         *,
         confirmed: int,
     ) -> PostgresInspection:
         """The inspection with what is new behind the position."""
-        if inspection.step is Step.BEGIN:
+        if inspection.step is SlotStep.BEGIN:
             return replace(inspection, left=1)
         assert position is not None
         if confirmed < position.lsn:
@@ -200,7 +200,7 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
         """Whether the position did not move for so long that an idle source may move it."""
         return self._moved_at is None or (now - self._moved_at).total_seconds() >= IDLE_SECONDS
 
-    def _unused(self, url: str, asked: Asked) -> ServerFacts:
+    def _unused(self, url: str, asked: ReadRequest) -> ServerFacts:
         """The facts of the server when nobody reads the slot; as they are when somebody goes on."""
         waited = 0.0
         while True:
@@ -224,7 +224,7 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
     def cut(self, inspection: PostgresInspection, position: WalPosition | None) -> PostgresPortion | None:
         if not inspection.is_new or inspection.position is None:
             return None
-        if inspection.step is Step.BEGIN:
+        if inspection.step is SlotStep.BEGIN:
             if position != inspection.before:
                 return None
             progress = (
@@ -247,13 +247,13 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
         inspection = portion.inspection
         assert inspection is not None
         assert inspection.table is not None
-        begin = portion.after if inspection.step is Step.BEGIN else portion.before
+        begin = portion.after if inspection.step is SlotStep.BEGIN else portion.before
         assert isinstance(begin, WalPosition)
         rows = EventRows(inspection.table.columns, self._folder, begin.records)
         # A process that was killed may have left files.
         rows.remove()
         try:
-            if inspection.step is Step.BEGIN:
+            if inspection.step is SlotStep.BEGIN:
                 return self._read_table(portion, inspection, rows, cancellation)
             return self._read_changes(portion, inspection, rows, previous, cancellation)
         except UnfitTypeError as error:
@@ -371,7 +371,7 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
             found = spark.read.schema(schema).option("__globPaths__", "false").parquet(str(rows.folder))
         else:
             found = spark.createDataFrame(rows.table, schema)
-        if inspection.step is Step.BEGIN and inspection.before is not None:
+        if inspection.step is SlotStep.BEGIN and inspection.before is not None:
             path = self.host.warehouse.path(self.spec.name)
             stored = stored_rows(spark.read.format("delta").load(str(path)), self.spec)
             after = portion.after

@@ -37,7 +37,7 @@ from freshline.sources.rabbitmq.position import QueuePosition, RabbitPosition
 from freshline.sources.rabbitmq.properties import digest_of
 from freshline.sources.rabbitmq.rows import MessageRows
 from freshline.sources.rabbitmq.stream import no_room, verdict_of
-from freshline.sources.reader import SMALL_ROWS, VERDICT, Asked, Group, Host, Inspection, Portion, Reader, Records
+from freshline.sources.reader import SMALL_ROWS, VERDICT, Group, Host, Inspection, Portion, Reader, ReadRequest, Records
 from freshline.sources.records import REDELIVERED
 from freshline.values.connector import Position
 from freshline.values.receipt import Receipt
@@ -128,7 +128,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
 
     # -- inspecting
 
-    def inspect(self, position: RabbitPosition | None, asked: Asked) -> QueueInspection:
+    def inspect(self, position: RabbitPosition | None, asked: ReadRequest) -> QueueInspection:
         at, url = self.host.clock(), self._url
         before = self._of_queue(position)
         ready, consumers = self._count(url)
@@ -200,7 +200,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
             method = self._passive(channel)
             return int(method.message_count), int(method.consumer_count)
 
-    def _unused(self, url: str, own: int, asked: Asked) -> tuple[int, int]:
+    def _unused(self, url: str, own: int, asked: ReadRequest) -> tuple[int, int]:
         """As `_count`, once nobody else consumes, or when the time to wait for that is over."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         while True:

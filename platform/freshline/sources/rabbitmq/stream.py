@@ -26,7 +26,7 @@ from freshline.sources.rabbitmq.connector import RabbitMq
 from freshline.sources.rabbitmq.position import RabbitPosition, StreamPosition
 from freshline.sources.rabbitmq.properties import digest_of
 from freshline.sources.rabbitmq.rows import MessageRows
-from freshline.sources.reader import SMALL_ROWS, Asked, Group, Host, Inspection, Portion, Reader, Records, Tail
+from freshline.sources.reader import SMALL_ROWS, Group, Host, Inspection, Portion, Reader, ReadRequest, Records, Tail
 from freshline.values.receipt import Receipt
 from freshline.values.spec import SourceSpec
 
@@ -110,7 +110,7 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
 
     # -- inspecting
 
-    def inspect(self, position: RabbitPosition | None, asked: Asked) -> StreamInspection:
+    def inspect(self, position: RabbitPosition | None, asked: ReadRequest) -> StreamInspection:
         at, url = self.host.clock(), self._url
         if position is None:
             return self._first(url, at, asked, before=None, generation=0)
@@ -145,7 +145,7 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
         )
 
     def _first(
-        self, url: str, at: datetime, asked: Asked, *, before: StreamPosition | None, generation: int
+        self, url: str, at: datetime, asked: ReadRequest, *, before: StreamPosition | None, generation: int
     ) -> StreamInspection:
         """An inspection of a stream that nothing was read of."""
         starting = "earliest" if before is not None else self._rabbit.starting
@@ -163,14 +163,14 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
             at, left, is_new=True, before=before, newest=newest, beginning=beginning, generation=generation
         )
 
-    def _since(self, url: str, moment: datetime, asked: Asked, wait: float) -> Beginning | None:
+    def _since(self, url: str, moment: datetime, asked: ReadRequest, wait: float) -> Beginning | None:
         """The beginning of the messages from a moment on; None where there are none."""
         with self._client.channel(url) as channel:
             found = _Heads(channel, self._rabbit.stream, moment, prefetch=2)
             first = found.wait(wait, asked.cancellation)
         return None if first is None else Beginning(self._offset(first), expected=self._offset(first))
 
-    def _continued(self, url: str, position: StreamPosition, asked: Asked) -> tuple[Beginning, bool]:
+    def _continued(self, url: str, position: StreamPosition, asked: ReadRequest) -> tuple[Beginning, bool]:
         """The place to read on from, and whether nothing is there yet. Raises OffsetsLostError, QueueReplacedError."""
         begin = continued(position)
         with self._client.channel(url) as channel:
@@ -215,7 +215,7 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
             where=self.where,
         )
 
-    def _require_there(self, url: str, position: StreamPosition, asked: Asked) -> None:
+    def _require_there(self, url: str, position: StreamPosition, asked: ReadRequest) -> None:
         """Raise an error if the stream is shorter than what was read of it."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
@@ -249,7 +249,9 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
             raise QueueError(f"{self._rabbit.stream} is no stream. Declare it with 'queue'.", where=self.where)
         return offset
 
-    def _newest(self, url: str, asked: Asked, wait: float | None = None, client: Client | None = None) -> Newest | None:
+    def _newest(
+        self, url: str, asked: ReadRequest, wait: float | None = None, client: Client | None = None
+    ) -> Newest | None:
         """The newest message of the stream; None where there is none, or none came in time."""
         with (client or self._client).channel(url) as channel:
             found = _Heads(channel, self._rabbit.stream, "last", prefetch=_PREFETCH)
@@ -388,7 +390,9 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
 
     # -- union read
 
-    def find_tail(self, position: RabbitPosition, seq: int, asked: Asked) -> tuple[StreamPosition, StreamPosition]:
+    def find_tail(
+        self, position: RabbitPosition, seq: int, asked: ReadRequest
+    ) -> tuple[StreamPosition, StreamPosition]:
         start = self._of_stream(position)
         with closing(Client(self._rabbit, self.where)) as client:
             newest = self._newest(self._url, asked, _ANSWER_SECONDS if start.digest else None, client)
@@ -402,7 +406,7 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
         start: StreamPosition,
         end: StreamPosition,
         position: RabbitPosition | None,
-        asked: Asked,
+        asked: ReadRequest,
     ) -> Tail:
         if start.next >= end.next:
             return Tail()
@@ -423,7 +427,7 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
         logged = (F.col(RECORD) >= start.next) & (F.col(RECORD) < end.next) if read.next > start.next else None
         return Tail(logged, self._unread(read, end, asked) if read.next < end.next else None)
 
-    def _unread(self, start: StreamPosition, end: StreamPosition, asked: Asked) -> StreamPortion:
+    def _unread(self, start: StreamPosition, end: StreamPosition, asked: ReadRequest) -> StreamPortion:
         """The messages between two positions, in memory. Raises RequestError for too many of them."""
         rows = MessageRows(None)
         newest = Newest(end.next - 1, end.digest)

@@ -31,7 +31,7 @@ from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import FEW_ROWS, collect_if_small, materialize_once
 from freshline.strategies.merge.write import quarantine_rejected
 from freshline.values.names import TableName
-from freshline.values.partition import Span, put_span
+from freshline.values.partition import PartitionSpan, put_span
 from freshline.values.query import PythonQuery
 from freshline.values.receipt import Receipt
 
@@ -42,12 +42,12 @@ SMALL_DIFFERENCE = 0.2
 def full(attempt: Attempt, step: Full) -> Work:
     """The write of all rows."""
     runtime, spark, spec, inputs = attempt.runtime, attempt.spark, attempt.spec, attempt.inputs
-    spans: tuple[Span, ...] | None = None
+    spans: tuple[PartitionSpan, ...] | None = None
     if spec.time_partitions is not None:
         # Partitions that were named before they were wanted stay in the table.
         ends = [span.end for span in (attempt.receipt.spans if attempt.receipt else None) or ()]
         last = max([wanted_end(runtime, spec), *ends])
-        spans = put_span((), Span(spec.time_partitions.first.start, last, spec.fingerprint))
+        spans = put_span((), PartitionSpan(spec.time_partitions.first.start, last, spec.fingerprint))
 
     def checked(every: DataFrame) -> DataFrame:
         if spans is not None:

@@ -28,7 +28,7 @@ from freshline.plan.changes import ChangeKind, Changes
 from freshline.query.first_rows import Order, first_rows
 from freshline.query.rules.algebra import Algebra
 from freshline.query.rules.stretch import Sessions, Stretch
-from freshline.query.tree import Reading
+from freshline.query.tree import RelationState
 from freshline.refresh.algebra import Followed, follow
 from freshline.refresh.algebra import drop_views as drop_algebra_views
 from freshline.refresh.arrow_rows import ArrowRows
@@ -105,29 +105,29 @@ class _Sides:
 
     attempt: Attempt
     step: RefreshKeys
-    inputs: Mapping[tuple[Reading, str], DataFrame]
+    inputs: Mapping[tuple[RelationState, str], DataFrame]
     target: DataFrame
 
 
 def find_changes(attempt: Attempt, step: RefreshKeys) -> tuple[Changed | Reason, int]:
     """How the stored rows change, or why a full refresh is right; and how many inputs were kept from an earlier one."""
     spark, pins = attempt.spark, attempt.inputs
-    inputs: dict[tuple[Reading, str], DataFrame] = {}
+    inputs: dict[tuple[RelationState, str], DataFrame] = {}
     hits = 0
     for name, pinned in pins.items():
         relation = name.view.lower()
         whole, hit = _whole_side(attempt, pinned, stands_still=name not in step.changed)
-        inputs[Reading.NEW, relation] = whole
+        inputs[RelationState.NEW, relation] = whole
         hits += hit
         if name in step.changed:
             before = attempt.changes[name].before
             assert before is not None
-            inputs[Reading.OLD, relation] = read_whole(spark, Pinned(pinned.spec, pinned.path, before))
+            inputs[RelationState.OLD, relation] = read_whole(spark, Pinned(pinned.spec, pinned.path, before))
     version = newest_version(attempt.path)
     assert version is not None
     target = read_version(spark, attempt.path, version)
     sides = _Sides(attempt, step, inputs, target)
-    shadow_inputs({name: inputs[Reading.NEW, name.view.lower()] for name in pins})
+    shadow_inputs({name: inputs[RelationState.NEW, name.view.lower()] for name in pins})
     found: Changed | Reason | None = None
     try:
         if step.algebra is not None:
@@ -188,7 +188,7 @@ def _by_algebra(sides: _Sides, algebra: Algebra) -> Changed | Reason | None:
         images = read_signed(spark, pins[name], changes[name])
         # Spark does not know how few a change feed has, and would shuffle the other side of a join.
         few = changes[name].rows <= BROADCAST_ROWS
-        signed[Reading.SIGNED, name.view.lower()] = F.broadcast(images) if few else images
+        signed[RelationState.SIGNED, name.view.lower()] = F.broadcast(images) if few else images
     attempt.held.callback(drop_algebra_views, spark, algebra, list(relations))
     expected = sum(changes[name].rows for name in step.changed)
     stored_rows = count_rows(attempt.path)
@@ -233,7 +233,7 @@ def _find_keys(sides: _Sides, declared: str) -> Keys | Reason:
     attempt, step, inputs, target = sides.attempt, sides.step, sides.inputs, sides.target
     runtime, spark, spec, pins = attempt.runtime, attempt.spark, attempt.spec, attempt.inputs
     found = {name.view.lower(): _changed_rows(attempt, name) for name in step.changed}
-    images = {(Reading.CHANGED, relation): rows for relation, (rows, _) in found.items()}
+    images = {(RelationState.CHANGED, relation): rows for relation, (rows, _) in found.items()}
     attempt.held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins])
     return find_keys(
         spark,
@@ -300,7 +300,7 @@ def _by_stretch(sides: _Sides, stretch: Stretch) -> Changed | Reason | None:
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
     pins, relation = attempt.inputs, stretch.input.view.lower()
     assert isinstance(spec.query, SqlQuery)
-    rows, before = inputs[Reading.NEW, relation], inputs[Reading.OLD, relation]
+    rows, before = inputs[RelationState.NEW, relation], inputs[RelationState.OLD, relation]
     if not is_served(stretch, rows.schema, target.schema, spec.partitioned_by):
         return None
     if not runtime.is_understood(spec.fingerprint, step.changed):
@@ -418,7 +418,7 @@ def _narrow(sides: _Sides, keys: Keys) -> None:
     if not is_in_utc(sides.attempt.spark):
         return  # the session of somebody else, where a day begins at another time
     names = {name.view.lower(): name for name in pins}
-    whole = {relation: sides.inputs[Reading.NEW, relation] for relation in names}
+    whole = {relation: sides.inputs[RelationState.NEW, relation] for relation in names}
     near = narrow(keys, sides.step.affected.reaches, whole)
     shadow_inputs({names[relation]: rows for relation, rows in near.items()})
 

@@ -24,7 +24,7 @@ from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.compute import check_key, check_key_against, require_process_columns, table_rows
 from freshline.attempt.functions import Function
 from freshline.attempt.kept_keys import (
-    Kept,
+    KeyEntries,
     again_of,
     entries_of,
     is_still_whole,
@@ -171,7 +171,7 @@ class _Process:
         return "false" if until is None else f"{TIMER} <= {sql_literal(until)}"
 
 
-def _has_due(process: _Process, kept: Kept) -> bool | None:
+def _has_due(process: _Process, kept: KeyEntries) -> bool | None:
     """Whether a timer may be due; older entries of a key are read too. None where the kept entries are damaged."""
     attempt = process.attempt
     if not attempt.spec.has_timers:
@@ -179,7 +179,7 @@ def _has_due(process: _Process, kept: Kept) -> bool | None:
     return _unless_damaged(attempt, kept, lambda: bool(kept.entries(attempt.spark).where(process.due).take(1)))
 
 
-def _unless_damaged(attempt: Attempt, kept: Kept, read: Callable[[], Found]) -> Found | None:
+def _unless_damaged(attempt: Attempt, kept: KeyEntries, read: Callable[[], Found]) -> Found | None:
     """The result of `read`, which reads entries; None where these turned out to be damaged.
 
     Their files are checked again only after an error, because a refresh takes them for whole while size and time of
@@ -193,7 +193,7 @@ def _unless_damaged(attempt: Attempt, kept: Kept, read: Callable[[], Found]) -> 
         return None
 
 
-def _go_on(process: _Process, kept: Kept) -> DataFrame | None:
+def _go_on(process: _Process, kept: KeyEntries) -> DataFrame | None:
     """The rows that the class makes of changed rows and due timers alone, and which keys are to be replayed.
 
     None where the kept entries turned out to be damaged.
@@ -227,7 +227,7 @@ def _go_on(process: _Process, kept: Kept) -> DataFrame | None:
     return _unless_damaged(attempt, kept, made)
 
 
-def _entries(process: _Process, kept: Kept, rows: int) -> DataFrame:
+def _entries(process: _Process, kept: KeyEntries, rows: int) -> DataFrame:
     """Entries under the names of the input: all, or those of keys whose rows changed or whose timers are due."""
     entries = kept.entries(process.attempt.spark)
     named = named_keys(process.attempt.spec, process.schema)

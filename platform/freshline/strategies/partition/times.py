@@ -24,7 +24,7 @@ from freshline.refresh.inputs import Pinned, shadow_inputs
 from freshline.strategies.full.write import create
 from freshline.strategies.partition.rows import stored_expressions, with_good_keys
 from freshline.values.names import TableName
-from freshline.values.partition import Interval, Span, put_span
+from freshline.values.partition import Interval, PartitionSpan, put_span
 from freshline.values.position import Position
 from freshline.values.query import SqlQuery
 from freshline.values.receipt import Receipt
@@ -50,7 +50,9 @@ def replace_named_times(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:
     spans = (receipt.spans if receipt is not None else None) or ()
     computed = {name: item.position for name, item in inputs.items()}
     for start, end in intervals:
-        spans = put_span(spans, Span(start, end, spec.fingerprint, computed if own and computed != positions else None))
+        spans = put_span(
+            spans, PartitionSpan(start, end, spec.fingerprint, computed if own and computed != positions else None)
+        )
     return Work(
         write,
         Strategy.PARTITION,
@@ -73,7 +75,7 @@ def fill_missing(attempt: Attempt, step: FillPartitions) -> Work:
     write = _write_of_intervals(attempt, inputs, step.intervals)
     spans = attempt.receipt.spans or ()
     for start, end in step.intervals:
-        spans = put_span(spans, Span(start, end, attempt.spec.fingerprint))
+        spans = put_span(spans, PartitionSpan(start, end, attempt.spec.fingerprint))
     return Work(write, Strategy.PARTITION, step.reason, 0, positions, {}, spans=spans, brought_in=step.intervals)
 
 
