@@ -23,6 +23,7 @@ from freshline.commit.delta_log import newest_version, position_of
 from freshline.errors import RequestError
 from freshline.refresh.inputs import Pinned
 from freshline.testing import Lab
+from freshline.testing.lab import in_order
 from freshline.values.names import TableName
 from freshline.values.query import SqlQuery
 from tests.stand_in import Inputs, connection, no_spark, rows_by
@@ -104,8 +105,7 @@ class QuickLab(Lab):
         path = self.path(name)
         if newest_version(path) is None:
             raise RequestError("it has no version yet. Refresh it first.", where=name)
-        found = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
-        return sorted(found, key=lambda row: [(value is not None, str(value)) for value in row.values()])
+        return in_order(DeltaTable(str(path)).to_pyarrow_table().to_pylist())
 
     def diff(self, name: str) -> list[tuple[str, dict[str, Any]]]:
         """As of a Lab, by DuckDB."""

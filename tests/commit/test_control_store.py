@@ -24,7 +24,7 @@ from alembic.operations import Operations
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.exc import OperationalError
 
-from freshline.commit.control_store import FORMAT, KEPT_REFRESHES, MOST_RECORDS, ControlStore
+from freshline.commit.control_store import FORMAT, KEPT_RECORDS, KEPT_REFRESHES, ControlStore
 from freshline.commit.control_store import store as store_module
 from freshline.commit.control_store.database import _WRITERS
 from freshline.commit.control_store.schema import METADATA
@@ -170,6 +170,15 @@ def test_checks_that_found_nothing_do_not_push_out_refreshes_that_committed(stor
     assert store.seconds_of(ORDERS) == 1.5
 
 
+def test_records_since_a_time_are_read_alone(store):
+    for minute in range(4):
+        store.record_refresh(replace(RECORD, at=NOW + timedelta(minutes=minute)))
+
+    found = store.refreshes(ORDERS, since=NOW + timedelta(minutes=2))
+
+    assert [record.at for record in found] == [NOW + timedelta(minutes=3), NOW + timedelta(minutes=2)]
+
+
 def test_so_many_records_of_a_table_are_all_that_is_kept(store, monkeypatch):
     monkeypatch.setattr(store_module, "KEPT_REFRESHES", 3)
     kinds = [(state, strategy) for state in (State.SUCCEEDED, State.ALTERED) for strategy in ("full", "keys")]
@@ -178,7 +187,7 @@ def test_so_many_records_of_a_table_are_all_that_is_kept(store, monkeypatch):
             for committed in (True, False):
                 store.record_refresh(replace(RECORD, state=state, strategy=strategy, committed=committed))
 
-    assert len(store.refreshes(ORDERS, limit=1_000)) == 3 * MOST_RECORDS // KEPT_REFRESHES
+    assert len(store.refreshes(ORDERS, limit=1_000)) == 3 * KEPT_RECORDS // KEPT_REFRESHES
 
 
 @pytest.mark.seconds

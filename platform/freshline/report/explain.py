@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from freshline.commit.columns import input_columns, input_types
-from freshline.commit.control_store import MOST_RECORDS, ControlStore
+from freshline.commit.control_store import KEPT_RECORDS, ControlStore
 from freshline.commit.delta_log import read_newest
 from freshline.commit.event_time import watermark_of
 from freshline.commit.warehouse import Warehouse
@@ -38,5 +38,5 @@ def read_measured(graph: Graph, store: ControlStore, parallel: int) -> Measured:
         store.cpu_seconds(),
         {name: taken for name in graph.order if (taken := store.seconds_of(name)) is not None},
         parallel,
-        lambda name: list(reversed(store.refreshes(name, limit=MOST_RECORDS))),
+        lambda name: list(reversed(store.refreshes(name, limit=KEPT_RECORDS))),
     )

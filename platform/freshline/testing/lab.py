@@ -411,13 +411,13 @@ class Lab:
         if version is None:
             raise RequestError("it has no version yet. Refresh it first.", where=name)
         found = read_whole(self._spark, Pinned(spec, path, position_of(path, version)))
-        return _in_order(_values(found.toArrow()))
+        return in_order(_values(found.toArrow()))
 
     def union(self, name: str, token: UnionToken | None = None) -> tuple[list[Row], UnionToken]:
         """The rows of a union read, in the order of `rows`, and its token; with a token the same rows again."""
         spec = self.runtime.graph.spec(TableName.parse(name))
         read = read_union(self.runtime, self._spark, spec.name, token, cancellation=Cancellation())
-        return _in_order(_values(read.rows.toArrow())), read.token
+        return in_order(_values(read.rows.toArrow())), read.token
 
     def quarantine(self, name: str) -> list[Row]:
         """The rejected records of a files source, or rows of a table, oldest batch first."""
@@ -474,5 +474,6 @@ def _values(table: Any) -> list[Row]:
     return rows
 
 
-def _in_order(rows: list[Row]) -> list[Row]:
+def in_order(rows: list[Row]) -> list[Row]:
+    """Rows in an order that does not follow from how they were read: by their values, NULL first."""
     return sorted(rows, key=lambda row: [(value is not None, str(value)) for value in row.values()])

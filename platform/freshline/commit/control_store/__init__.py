@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from freshline.commit.control_rows import FORMAT
-from freshline.commit.control_store.store import KEPT_REFRESHES, KEPT_REQUESTS, MOST_RECORDS, ControlStore
+from freshline.commit.control_store.store import KEPT_RECORDS, KEPT_REFRESHES, KEPT_REQUESTS, ControlStore
 from freshline.plan.record import Check
 
-__all__ = ["FORMAT", "KEPT_REFRESHES", "KEPT_REQUESTS", "MOST_RECORDS", "Check", "ControlStore"]
+__all__ = ["FORMAT", "KEPT_RECORDS", "KEPT_REFRESHES", "KEPT_REQUESTS", "Check", "ControlStore"]

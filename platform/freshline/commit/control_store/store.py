@@ -43,7 +43,7 @@ from freshline.values.position import TablePosition
 KEPT_REFRESHES = 200
 # The most records of a table: so many of each kind, which are refreshes and decisions, full and not, with a commit and
 # without one (`_insert_refresh`).
-MOST_RECORDS = 8 * KEPT_REFRESHES
+KEPT_RECORDS = 8 * KEPT_REFRESHES
 KEPT_REQUESTS = 1000
 
 
@@ -202,12 +202,21 @@ class ControlStore:
             rows = connection.execute(select(REFRESHES).where(REFRESHES.c.id.in_(newest))).mappings().all()
         return {record.table: record for record in map(record_of, rows)}
 
-    def refreshes(self, name: TableName | None = None, limit: int = 100, *, checks: bool = True) -> list[RefreshResult]:
+    def refreshes(
+        self,
+        name: TableName | None = None,
+        limit: int = 100,
+        *,
+        checks: bool = True,
+        since: datetime | None = None,
+    ) -> list[RefreshResult]:
         """The newest refreshes and decisions, of one table or of all, the newest first.
 
-        Without `checks` those are left out that succeeded and had nothing to commit.
+        Without `checks` those are left out that succeeded and had nothing to commit, with `since` those before it.
         """
         statement = select(REFRESHES).order_by(REFRESHES.c.id.desc()).limit(limit)
+        if since is not None:
+            statement = statement.where(REFRESHES.c.at >= text_of(since))
         if not checks:
             statement = statement.where((REFRESHES.c.state != State.SUCCEEDED) | REFRESHES.c.committed)
         if name is not None:

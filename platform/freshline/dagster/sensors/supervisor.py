@@ -30,7 +30,7 @@ from dagster import (
     TableColumnLineage,
 )
 
-from freshline.commit.control_store import MOST_RECORDS, ControlStore
+from freshline.commit.control_store import KEPT_RECORDS, ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.checks import quick_verdicts, read_facts
 from freshline.dagster.data_versions import VersionReports
@@ -219,7 +219,7 @@ class Reporter:
                 ).evaluation(self._look.keys[status.table])
 
     def _materialization(self, status: TableStatus, notice: Notice) -> AssetMaterialization:
-        recent = self._control.refreshes(status.table, MOST_RECORDS)
+        recent = self._control.refreshes(status.table, KEPT_RECORDS, since=notice.since)
         metadata = outcome_metadata(
             turn_outcome(status, [each for each in recent if notice.since < each.at <= notice.until]), self._look.now
         )
