@@ -17,11 +17,11 @@ import sqlglot
 from deltalake import DeltaTable, write_deltalake
 from sqlglot import exp
 
-from freshline.attempt.attempt import Attempt
-from freshline.attempt.pin import pin_at
 from freshline.commit.delta_log import newest_version, position_of
+from freshline.compute.inputs import Pinned
 from freshline.errors import RequestError
-from freshline.refresh.inputs import Pinned
+from freshline.refresh.attempt import Attempt
+from freshline.refresh.pin import pin_at
 from freshline.testing import Lab
 from freshline.testing.lab import in_order
 from freshline.values.names import TableName

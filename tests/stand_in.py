@@ -21,21 +21,21 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.partitions import partition_key
-from freshline.attempt.pin import pin_at
 from freshline.commit import small
 from freshline.commit.small import change_small, open_small, replace_small
-from freshline.plan.result import Strategy
+from freshline.compute.inputs import Pinned
 from freshline.plan.step import AdoptDefinition, FillPartitions, Full, Noop, ReplaceNamedPartitions, Step
 from freshline.query.rules.partition import origin_of
-from freshline.refresh.inputs import Pinned
-from freshline.run import prepare
+from freshline.refresh import prepare
+from freshline.refresh.attempt import Attempt, Work
+from freshline.refresh.partitions import partition_key
+from freshline.refresh.pin import pin_at
 from freshline.strategies.full.write import create
 from freshline.values.names import TableName
 from freshline.values.partition import partition_name
 from freshline.values.query import SqlQuery
 from freshline.values.receipt import Receipt
+from freshline.values.result import Strategy
 
 Inputs = Mapping[TableName, Pinned]
 # The rows of a table over its inputs at the positions that were pinned.

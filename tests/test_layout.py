@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
+import freshline
+
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "platform" / "freshline"
 
-SENTENCE = ("values", "sql", "declare", "query", "plan", "refresh", "commit", "report")
+SENTENCE = ("values", "sql", "declare", "freshness", "query", "plan", "compute", "commit", "report")
 # Packages that compose the sentence, and then those who call it. A door may import another door's client, not the
 # reverse of the order here, except that `engine` is what every other door talks to.
-AFTER_THE_SENTENCE = ("sources", "merges", "attempt", "strategies", "run", "manage")
+AFTER_THE_SENTENCE = ("sources", "merges", "refresh", "strategies", "ingest", "run", "reads", "manage")
 DOORS = ("engine", "dagster", "cli", "testing")
 # They import nothing else of the library.
 ANYWHERE = ("errors", "version", "patterns", "keyed")
@@ -65,9 +67,11 @@ def test_a_folder_imports_from_those_before_it_only():
         "keyed": {"keyed"},
         "sources": {*ANYWHERE, *SENTENCE[:-1], "sources"},
         "merges": {*ANYWHERE, *SENTENCE[:-2], "merges"},
-        "attempt": {*ANYWHERE, *SENTENCE, "sources", "attempt"},
-        "strategies": {*ANYWHERE, *SENTENCE, "attempt", "strategies"},
-        "run": {*ANYWHERE, *SENTENCE, "sources", "merges", "attempt", "run"},
+        "refresh": {*ANYWHERE, *SENTENCE, "sources", "merges", "refresh"},
+        "strategies": {*ANYWHERE, *SENTENCE, "refresh", "strategies"},
+        "ingest": {*ANYWHERE, *SENTENCE, "sources", "merges", "refresh", "ingest"},
+        "run": {*ANYWHERE, *SENTENCE, "sources", "merges", "refresh", "ingest", "run"},
+        "reads": {*ANYWHERE, *SENTENCE, "sources", "refresh", "ingest", "run", "reads"},
         "manage": {*ANYWHERE, *SENTENCE, "manage"},
     }
     wrong = []
@@ -82,6 +86,13 @@ def test_a_folder_imports_from_those_before_it_only():
                 ]
 
     assert wrong == []
+
+
+def test_no_folder_hides_a_public_name():
+    """An imported folder is an attribute of the package: `freshline.read` would be a folder instead of the function."""
+    folders = {file.parent.name for file in LIBRARY.glob("*/__init__.py")}
+
+    assert folders.isdisjoint(freshline.__all__)
 
 
 def test_no_module_is_a_drawer():
@@ -153,7 +164,7 @@ RULES = (
 @pytest.mark.parametrize(
     "files",
     [
-        *(f"{room}/**/*.py" for room in ("values", "sql", "declare", "query", "plan", "manage", "cli")),
+        *(f"{room}/**/*.py" for room in ("values", "sql", "declare", "freshness", "query", "plan", "manage", "cli")),
         *RULES,
         *LIGHT_SOURCES,
     ],

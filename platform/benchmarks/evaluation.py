@@ -34,10 +34,10 @@ from freshline.dagster.sensors.supervisor import supervise
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_settings
 from freshline.plan.project import open_project
-from freshline.plan.result import RefreshResult, State
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition
 from freshline.values.receipt import Receipt
+from freshline.values.result import RefreshResult, State
 from freshline.values.settings import Settings
 
 TABLES = 1000

@@ -17,8 +17,8 @@ from project import Project, refresh, same_by_hash
 from pyspark.sql import SparkSession
 
 from freshline.commit.delta_log import newest_version
-from freshline.refresh.graph_in_memory import Edges, Numbers, Ranks, number_nodes, ranks
-from freshline.refresh.ranks import DAMPING, MOST_RANK_ROUNDS, PART, RankChange, remaining_error
+from freshline.compute.graph_in_memory import Edges, Numbers, Ranks, number_nodes, ranks
+from freshline.compute.ranks import DAMPING, MOST_RANK_ROUNDS, PART, RankChange, remaining_error
 from freshline.values.names import TableName
 
 EDGES, PER_COMPONENT, NEW, FILES = 5_000_000, 10, 1_000, 20

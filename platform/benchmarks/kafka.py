@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from freshline.engine.connector_jars import provide_connector_jars
-from freshline.run import Runtime, query
+from freshline.reads.sql import query
+from freshline.run import Runtime
 from freshline.values.names import TableName
 from resources.broker import Broker, new_broker
 

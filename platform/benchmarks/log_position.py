@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from freshline.refresh.cancellation import Cancellation
+from freshline.compute.cancellation import Cancellation
 from freshline.run import Runtime
 from freshline.sources.reader import ReadRequest
 from freshline.values.names import TableName

@@ -21,7 +21,7 @@ from project import Project, refresh, same
 from pyspark.sql import SparkSession
 
 from freshline.engine.java import find_java
-from freshline.run.batch import newest_batch
+from freshline.ingest.batch import newest_batch
 from freshline.values.change import OP
 from freshline.values.names import TableName
 

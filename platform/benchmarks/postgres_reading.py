@@ -25,8 +25,8 @@ from log_position import LogPosition
 from measure import Comparison, Cost, NotInstalledError, comparison, cost_of, tree_cpu_seconds
 from project import Project
 
+from freshline.compute.cancellation import Cancellation
 from freshline.engine.java import find_java
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.reader import ReadRequest
 from resources.broker import Broker, new_broker
 from tests.databases import Database

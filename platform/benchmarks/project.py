@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from freshline.commit.control_store import ControlStore
+from freshline.compute.cancellation import Cancellation
 from freshline.declare.project import read_project, read_settings
 from freshline.plan.request import RefreshRequest
-from freshline.plan.result import RefreshResult
-from freshline.refresh.cancellation import Cancellation
 from freshline.run import Runtime, open_runtime, refresh_table
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult
 
 
 class Project:

@@ -111,7 +111,7 @@ TWINS = (
     Twin(
         Plant(
             "quarantine-keeps-an-unfinished-batch",
-            "attempt/quarantine.py",
+            "refresh/quarantine.py",
             "WHERE {SEQ} > {log_seq}",
             "WHERE {SEQ} > {log_seq} + 1000000",
             "records that were rejected before a kill are there twice",
@@ -121,7 +121,7 @@ TWINS = (
     Twin(
         Plant(
             "records-come-again",
-            "run/repeated.py",
+            "ingest/duplicates.py",
             "    return _mark_redelivered(spark, log, rows, few=few)",
             "    return rows, None",
             "a row that is delivered twice is there twice",
@@ -131,7 +131,7 @@ TWINS = (
     Twin(
         Plant(
             "broken-records-vanish",
-            "run/log.py",
+            "ingest/log.py",
             "        if looked.rejected:\n",
             "        if looked.rejected > 1:\n",
             "a batch with one broken record loses it",
@@ -141,7 +141,7 @@ TWINS = (
     Twin(
         Plant(
             "a-value-that-came-and-went-counts",
-            "refresh/algebra.py",
+            "compute/algebra.py",
             'net = rows.groupBy(*keys, *arguments).agg(F.sum(sign).alias("net")).where(F.col("net") != 0)',
             'net = rows.withColumn("net", sign)',
             "a greatest value between two refreshes is kept, though no row has it",
@@ -172,7 +172,7 @@ TWINS = (
     Twin(
         Plant(
             "late-rows-count",
-            "run/batch.py",
+            "ingest/batch.py",
             "    watermark = None if stands is None else stands.watermark\n",
             "    watermark = None\n",
             "a window that was final takes late rows",
@@ -182,7 +182,7 @@ TWINS = (
     Twin(
         Plant(
             "a-lookup-names-another-version",
-            "attempt/compute.py",
+            "refresh/computed_rows.py",
             "pins[join.table].position.version for join",
             "pins[join.table].position.version - 1 for join",
             "a row says that it met another version of its dimension",
@@ -202,7 +202,7 @@ TWINS = (
     Twin(
         Plant(
             "snapshots-outlive-a-clock",
-            "attempt/runtime.py",
+            "refresh/runtime.py",
             "            if now < self._seen_at:\n",
             "            if now < 0:\n",
             "after a clock was set back old versions are read",

@@ -13,8 +13,8 @@ import pytest
 from freshline.cli.main import run
 from freshline.commit.control_store import ControlStore
 from freshline.declare.project import read_settings
-from freshline.plan.result import RefreshResult, State
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:

@@ -15,7 +15,7 @@ import pytest
 from freshline.declare.project_settings import read_settings
 from freshline.plan.project import open_project
 from freshline.report.table_text import width
-from tests.report.travel.openlineage_schema import check_event
+from tests.report.telemetry.openlineage_schema import check_event
 from tests.terminal import plain, start
 
 pytestmark = pytest.mark.long

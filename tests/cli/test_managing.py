@@ -16,7 +16,7 @@ from freshline.cli.main import run
 from freshline.commit.control_store import ControlStore
 from freshline.declare.project import read_settings
 from freshline.engine.client import EngineClient
-from freshline.plan.intentions import FailureRow
+from freshline.freshness.intentions import FailureRow
 from freshline.values.names import TableName
 from tests.cli.conftest import FakeEngine
 

@@ -16,8 +16,8 @@ from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.project import read_project, read_settings
 from freshline.plan.disk import CommitSize, forecast_disk
-from freshline.plan.result import RefreshResult, State
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 
 
 def planned(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:

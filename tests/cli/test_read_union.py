@@ -11,7 +11,7 @@ import pytest
 import freshline
 from freshline.errors import RequestError
 from freshline.plan.union import UnionToken
-from freshline.run.query import resolve_unions
+from freshline.reads.sql import resolve_unions
 from freshline.sources.kafka.position import TopicPosition
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition

@@ -20,8 +20,8 @@ from freshline.engine.process import ProcessId
 from freshline.engine.state_file import EngineState, write_state
 from freshline.engine.up_record import EndedChild
 from freshline.engine.watch_health import is_gone
-from freshline.plan.record import Heartbeat
-from freshline.report.alerts.channels import opened
+from freshline.freshness.record import Heartbeat
+from freshline.report.alerts.channels import configured
 from tests.report.alerts.shop import Shop, make_shop
 
 
@@ -172,7 +172,7 @@ def test_up_names_a_channel_that_cannot_be_used_and_goes_on(late: Shop, capsys: 
 def test_a_channel_whose_class_never_loads_is_an_error_of_plan_too(
     late: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opened, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(configured, "PATIENCE_SECONDS", 0.2)
     (late.settings.root / "channel_for_ever.py").write_text("import time\ntime.sleep(5)\n")
     with (late.settings.root / "pyproject.toml").open("a") as file:
         file.write(MISSPELLED.replace("filechanel:FileChannel", "channel_for_ever:Channel"))

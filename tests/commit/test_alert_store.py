@@ -11,7 +11,7 @@ import pytest
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.control_store.alerts import AlertStore
-from freshline.plan.alert import Alert, AlertEvent, AlertKind, AlertLevel, News
+from freshline.freshness.alert import Alert, AlertEvent, AlertKind, AlertLevel, News
 from freshline.values.names import TableName
 
 NOW = datetime(2026, 11, 27, 8, 0, tzinfo=UTC)

@@ -18,11 +18,11 @@ from freshline.commit.control_rows import FORMAT, TABLES
 from freshline.commit.control_store import ControlStore
 from freshline.commit.control_store.schema import METADATA
 from freshline.errors import FormatError, StorageError
-from freshline.plan.intentions import FreshnessOverride, Suspension
+from freshline.freshness.intentions import FreshnessOverride, Suspension
 from freshline.plan.request import BACKFILL
-from freshline.plan.result import DECISIONS, RefreshResult, State
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName
+from freshline.values.result import DECISIONS, RefreshResult, State
 
 NOW = datetime(2026, 11, 1, 12, 0, 0, 123456, tzinfo=UTC)
 ORDERS = TableName.parse("sales.Orders")

@@ -29,10 +29,10 @@ from freshline.commit.control_store import store as store_module
 from freshline.commit.control_store.database import _WRITERS
 from freshline.commit.control_store.schema import METADATA
 from freshline.errors import FileChangedError, FormatError, FreshlineError, QueryError, SettingsError, StorageError
-from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension
-from freshline.plan.result import RefreshResult, State
+from freshline.freshness.intentions import FreshnessOverride, Intentions, Suspension
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 from tests.postgres import PostgresServer
 
 NOW = datetime(2026, 11, 1, 12, 0, 0, 123456, tzinfo=UTC)

@@ -13,9 +13,9 @@ from sqlalchemy import create_engine, func, select
 from freshline.commit.control_store import ControlStore
 from freshline.commit.control_store.history import add_refresh
 from freshline.commit.control_store.schema import HOURS, MARKS, SPANS
-from freshline.plan.freshness_history import LagSample, LagSpan, RefreshSums
-from freshline.plan.result import RefreshResult, State
+from freshline.freshness.history import LagSample, LagSpan, RefreshSums
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 SPEND, ORDERS = TableName.parse("sales.Spend"), TableName.parse("sales.orders")

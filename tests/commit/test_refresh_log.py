@@ -16,8 +16,8 @@ from freshline.commit import refresh_log
 from freshline.commit.control_store import ControlStore
 from freshline.commit.refresh_log import RefreshLog, condense
 from freshline.errors import QueryError, StorageError
-from freshline.plan.result import RefreshResult, State
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 RECORD = RefreshResult(

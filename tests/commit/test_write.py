@@ -19,8 +19,8 @@ from freshline.commit.write import (
     overwrite_table,
     replace_partitions,
 )
+from freshline.compute.literal import quoted
 from freshline.errors import FencedError
-from freshline.refresh.literal import quoted
 from freshline.values.names import TableName
 from freshline.values.receipt import Receipt
 from tests.delta_log import receipt_of, write_and_read_back

@@ -11,7 +11,7 @@ import pytest
 from freshline.commit.control_store import ControlStore
 from freshline.dagster.changes import Changes
 from freshline.declare.project import read_settings
-from freshline.plan.intentions import FreshnessOverride, Suspension
+from freshline.freshness.intentions import FreshnessOverride, Suspension
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName
 

@@ -9,7 +9,7 @@ import pytest
 from freshline.dagster.inspection import leave_alone
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_declarations
-from freshline.plan.intentions import Intentions, Suspension
+from freshline.freshness.intentions import Intentions, Suspension
 from freshline.report.notices import TableUpkeep
 from freshline.values.names import TableName
 

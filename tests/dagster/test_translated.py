@@ -35,8 +35,8 @@ from freshline.dagster import (
 )
 from freshline.engine.client import EngineClient
 from freshline.errors import DeclarationError, SettingsError
-from freshline.plan.result import RefreshResult, State
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 from tests.dagster.test_materialize import DONE, Engine, outcome
 
 FILES = {

@@ -19,7 +19,7 @@ from freshline.cli.managing import answer_managing
 from freshline.commit.control_store import ControlStore
 from freshline.declare.project import read_settings
 from freshline.engine.client import EngineClient
-from freshline.plan.intentions import FreshnessOverride
+from freshline.freshness.intentions import FreshnessOverride
 from freshline.sql.managing import read_managing
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from freshline.errors import DeclarationErrors, RequestError
-from freshline.plan.alter import find_table
+from freshline.freshness.alter import find_table
 from freshline.sources.files.position import FileMark, FilesPosition
 from freshline.sources.http.connector import Http
 from freshline.sources.http.position import HttpPosition

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from freshline.errors import RequestError
-from freshline.plan.alter import find_table
+from freshline.freshness.alter import find_table
 from freshline.sources.postgres.connector import Postgres
 from freshline.sources.postgres.format import PgOutput
 from freshline.values.names import TableName

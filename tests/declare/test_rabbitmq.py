@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from freshline.errors import RequestError
-from freshline.plan.alter import find_table
+from freshline.freshness.alter import find_table
 from freshline.sources.rabbitmq.connector import RabbitMq
 from freshline.sources.rabbitmq.position import QueuePosition, StreamPosition
 from freshline.values.names import TableName

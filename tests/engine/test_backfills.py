@@ -14,18 +14,18 @@ from deltalake import CommitProperties, write_deltalake
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
+from freshline.compute.cancellation import Cancellation
 from freshline.declare.project import read_declarations
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.requests import Request, Requests
 from freshline.engine.work import Job, Work
 from freshline.errors import SourceError
+from freshline.freshness.alter import decide_suspension
 from freshline.manage.decide import IntentionWriter
-from freshline.plan.alter import decide_suspension
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
-from freshline.plan.result import RefreshResult, State
-from freshline.refresh.cancellation import Cancellation
 from freshline.values.names import TableName
 from freshline.values.receipt import Receipt
+from freshline.values.result import RefreshResult, State
 
 pytestmark = pytest.mark.seconds
 

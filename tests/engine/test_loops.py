@@ -14,21 +14,27 @@ import pytest
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
+from freshline.compute.cancellation import Cancellation
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_declarations
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.loops import LONGEST_PAUSE_SECONDS, Failures, Loops
 from freshline.engine.work import Job
 from freshline.errors import DefinitionChangedError, FreshlineError, QueryError, SourceError, StorageError
+from freshline.freshness.alter import (
+    FreshnessDecision,
+    decide_freshness,
+    decide_reset,
+    decide_resume,
+    decide_suspension,
+)
+from freshline.freshness.intentions import Intentions
+from freshline.freshness.schedule import POLLED, WOKEN, Schedule
 from freshline.manage.decide import IntentionWriter
-from freshline.plan.alter import FreshnessDecision, decide_freshness, decide_reset, decide_resume, decide_suspension
-from freshline.plan.intentions import Intentions
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
-from freshline.plan.result import RefreshResult, State
-from freshline.plan.schedule import POLLED, WOKEN, Schedule
-from freshline.refresh.cancellation import Cancellation
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 from freshline.values.spec import Mode
 
 pytestmark = pytest.mark.seconds

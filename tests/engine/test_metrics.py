@@ -23,12 +23,12 @@ from freshline.engine.metrics import (
 )
 from freshline.engine.process import ProcessId
 from freshline.errors import StorageError
-from freshline.plan.alert import Alert
-from freshline.plan.result import State
+from freshline.freshness.alert import Alert
 from freshline.report.metrics.exposition import text_of
 from freshline.report.metrics.families import Heap
 from freshline.report.status import TableStatus
 from freshline.values.names import TableName
+from freshline.values.result import State
 from freshline.values.settings import Settings
 from tests.report.metrics.figures import NOW, alert, outcome, status
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from freshline.compute.cancellation import Cancellation
 from freshline.declare.limited_process import MARK
 from freshline.declare.project import read_project
 from freshline.engine.python_tables import PythonTables
 from freshline.engine.spark import connect_port
 from freshline.errors import CancelledError, FreshlineError, PythonLimitError, QueryError
-from freshline.refresh.cancellation import Cancellation
 from freshline.values.settings import Settings
 from tests.conftest import settings_in
 from tests.lanes import long_but

@@ -14,9 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 
-from freshline.commit import reading
 from freshline.commit.delta_log import count_rows, table_id
-from freshline.commit.reading import net_changes
 from freshline.commit.savepoints import keep_savepoint
 from freshline.commit.warehouse import Warehouse
 from freshline.engine.reading import (
@@ -29,6 +27,8 @@ from freshline.engine.reading import (
 )
 from freshline.errors import ConsumerError, ConsumerExpiredError, ReadError, RequestError
 from freshline.plan.savepoint import SavedTable, SavedVersion, Savepoint
+from freshline.reads import rows as reading
+from freshline.reads.rows import net_changes
 from freshline.report.samples import Mask, read_sample
 from freshline.values.names import TableName
 from freshline.values.receipt import Receipt

@@ -23,12 +23,12 @@ from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.requests import ASKER_GONE_SECONDS, KEPT_SECONDS, Request, Requests, read_refresh
 from freshline.engine.work import Job, Work
 from freshline.errors import DeclarationError, DeclarationErrors, EngineError, QueryError, RequestError
+from freshline.freshness.alter import decide_suspension
 from freshline.manage.decide import IntentionWriter
-from freshline.plan.alter import decide_suspension
 from freshline.plan.request import LIVE
-from freshline.plan.result import RefreshResult, State
 from freshline.values.names import TableName
 from freshline.values.receipt import Receipt
+from freshline.values.result import RefreshResult, State
 from tests.run.small_tables import SmallTables
 
 pytestmark = pytest.mark.seconds

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from freshline.compute.cancellation import Cancellation
 from freshline.engine.work import Job, Work
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
-from freshline.plan.result import RefreshResult, State
-from freshline.refresh.cancellation import Cancellation
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 

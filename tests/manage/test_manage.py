@@ -15,10 +15,10 @@ import freshline
 from freshline.commit.control_store import ControlStore
 from freshline.declare.project_settings import read_settings
 from freshline.errors import FreshnessError, RequestError, SettingsError
-from freshline.plan.intentions import FailureRow, Intentions
-from freshline.plan.result import RefreshResult, State
+from freshline.freshness.intentions import FailureRow, Intentions
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 
 NOW = datetime(2026, 11, 27, 8, tzinfo=UTC)
 FILES = {

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from freshline.compute.matching import match_rows
 from freshline.patterns.conditions import read_condition
-from freshline.refresh.matching import match_rows
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

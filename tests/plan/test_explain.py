@@ -12,8 +12,8 @@ from freshline.errors import DeclarationErrors
 from freshline.plan.explain import NO_TYPES, explain_table
 from freshline.plan.price import BUDGET_SECONDS, Price, budget_of, counts, price_of
 from freshline.plan.project import open_project
-from freshline.plan.result import RefreshResult, State
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 
 SOURCES = {
     "orders": "CREATE SOURCE orders (id INT, cid INT, amount INT) WITH ('connector' = 'delta', 'path' = 'orders');",

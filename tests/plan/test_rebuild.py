@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from freshline.plan.rebuild import newest_decisions, rebuilt_records
-from freshline.plan.result import RefreshResult, State
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 SPEND = TableName.parse("spend")

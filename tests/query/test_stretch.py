@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 
 from freshline.query.query import Query
-from freshline.query.rules.stretch import Bound, Counted, Matches, Sessions, Stretch, find_stretch
+from freshline.query.rules.affected_interval import (
+    AffectedInterval,
+    Bound,
+    Counted,
+    Matches,
+    Sessions,
+    find_affected_interval,
+)
 from freshline.sql.match_recognize import lower_patterns
 from freshline.sql.tokens import Text
 from freshline.sql.window_functions import lower_windows
@@ -18,9 +25,9 @@ SESSION = "SESSION(TABLE ev PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10' MINUTE
 MINUTES = 60_000_000
 
 
-def stretch(query: str) -> Stretch | None:
+def stretch(query: str) -> AffectedInterval | None:
     text = lower_windows(Text(lower_patterns(Text(query, "")).text, "")).text
-    return find_stretch(Query(text, (("ev", EV), ("name", NAME))))
+    return find_affected_interval(Query(text, (("ev", EV), ("name", NAME))))
 
 
 def sessions(keys: str = "k", first: str | None = "window_start", last: str | None = None, **facts) -> Sessions:
@@ -118,7 +125,7 @@ def matched(
     rows: str = "",
     within: str = "WITHIN INTERVAL '1' HOUR",
     order: str = "ts, id DESC",
-) -> Stretch | None:
+) -> AffectedInterval | None:
     return stretch(
         f"SELECT {items} FROM ev MATCH_RECOGNIZE (PARTITION BY tail ORDER BY {order} MEASURES {measures} {rows} "
         f"AFTER MATCH {skip} PATTERN ({pattern}) {within} DEFINE {define})"

@@ -15,13 +15,13 @@ from typing import Any
 import duckdb
 import pytest
 
+from freshline.compute.covering_ranges import near_values, time_condition
 from freshline.query import exactness
 from freshline.query.resolved import ResolvedQuery
-from freshline.query.rules import key_columns, keys, literal_bounds, reaches
+from freshline.query.rules import key_columns, keys, literal_bounds, time_distance
 from freshline.query.rules.keys import Affected, find_affected
 from freshline.query.rules.literal_bounds import OPEN, find_bounds, with_conditions
 from freshline.query.tree import sources_of
-from freshline.refresh.stretches import near_values, time_condition
 from freshline.values.reason import Reason
 from tests.query import two_times
 from tests.query.two_times import TIME_WINDOW, TwoTimes, translated
@@ -166,7 +166,7 @@ def fill(connection: duckdb.DuckDBPyConnection, chance: random.Random) -> None:
 
 
 def narrowed(found: Affected, key_rows: set[tuple[Any, ...]]) -> dict[str, str]:
-    """The condition on each input by the reaches of the keys, as `freshline.refresh.narrowing` has it."""
+    """The condition on each input by the reaches of the keys, as `freshline.compute.narrowing` has it."""
     values = {column: [row[place] for row in key_rows] for place, column in enumerate(found.columns)}
     made: dict[str, str] = {}
     choices, nullable = [], []
@@ -345,13 +345,13 @@ def a_microsecond_less(real):
 
 BUGS = [
     (key_columns, "frame_of", with_open_ends, "frame"),
-    (reaches, "frame_of", with_shorter_frames, "frame"),
+    (time_distance, "frame_of", with_shorter_frames, "frame"),
     (key_columns, "_seeing", not_mirrored, "frame"),
-    (reaches, "_around", without_neighbours, "frame"),
-    (reaches._Condition, "leads", from_every_condition, "optional"),
-    (reaches, "kept_sources", without_padded_rows, "full"),
-    (keys, "find_reaches", without_one_reading, "itself"),
-    (reaches, "_until", until_now, "as of"),
+    (time_distance, "_around", without_neighbours, "frame"),
+    (time_distance._Condition, "leads", from_every_condition, "optional"),
+    (time_distance, "kept_sources", without_padded_rows, "full"),
+    (keys, "find_time_distances", without_one_reading, "itself"),
+    (time_distance, "_until", until_now, "as of"),
     (literal_bounds, "_ends", a_microsecond_less, "inner"),
     (literal_bounds._Condition, "leads", from_every_condition, "optional by those before"),
 ]

@@ -1,7 +1,7 @@
 """The promise of the affected keys, checked in DuckDB: no row outside of them differs between two times.
 
 The SQL of an analysis is run as it is, translated, over tables of two times, without Spark: a check takes milliseconds,
-so that many queries can be tried with many changes. In a refresh `freshline.refresh.keys` runs it, which has tests of
+so that many queries can be tried with many changes. In a refresh `freshline.compute.keys` runs it, which has tests of
 its own.
 
 The signed changed rows of an `Algebra` are checked in the same way: their sums are those by which the groups differ.

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 import pytest
 
 from freshline.errors import EngineError, QueryError
-from freshline.plan.result import RefreshResult, State
 from freshline.report.results import RestoreResult, VerifyResult, read_result
 from freshline.values.names import TableName
 from freshline.values.receipt import Violation
+from freshline.values.result import RefreshResult, State
 
 AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
 RESULT = RefreshResult(

@@ -23,14 +23,14 @@ from freshline.declare.graph import Graph
 from freshline.declare.project import read_declarations
 from freshline.declare.project_settings import read_settings
 from freshline.errors import FileChangedError, QueryError, error_from_json
-from freshline.plan.intentions import FreshnessOverride, Suspension
-from freshline.plan.result import RefreshResult
+from freshline.freshness.intentions import FreshnessOverride, Suspension
 from freshline.report.status import LastRefresh, RowCounts, TableStatus, read_status
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName
 from freshline.values.partition import PartitionSpan
 from freshline.values.position import Position, TablePosition
 from freshline.values.receipt import Receipt
+from freshline.values.result import RefreshResult
 
 NOW = datetime.now(UTC)
 ORDERS, PRICES, SPEND = TableName.parse("orders"), TableName.parse("prices"), TableName.parse("spend")

@@ -8,9 +8,9 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException
 
-from freshline.attempt.failure import translate, translate_statement
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import RefreshError
-from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.failure import translate, translate_statement
 from freshline.sql.query_parser import parse_query
 from freshline.values.freshness import Freshness
 from freshline.values.location import Location

@@ -9,10 +9,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from freshline.commit.delta_log import classify, newest_version, read_receipts
 from freshline.commit.maintenance import compact_files, keep_commits, newest_receipt, read_sizes
-from freshline.commit.reading import net_changes, read_changes
 from freshline.engine.reading import open_reader, register_consumer
 from freshline.plan.changes import ChangeKind
 from freshline.plan.maintenance import FULL_FILE_BYTES
+from freshline.reads.rows import net_changes, read_changes
 from freshline.run import create_savepoint, drop_savepoint, maintain_table
 from freshline.run.maintenance import needs_of
 from freshline.testing import Crash

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from freshline.errors import RequestError
-from freshline.run import query
+from freshline.reads.sql import query
 
 pytestmark = pytest.mark.security
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from freshline.commit.delta_log import read_receipts
+from freshline.compute.cancellation import Cancellation
 from freshline.engine.backfills import BackfillRequest, Backfills
 from freshline.engine.requests import Request
 from freshline.engine.work import Job, Work
 from freshline.plan.request import BACKFILL, RefreshRequest
-from freshline.refresh.cancellation import Cancellation
 from freshline.run import refresh_table
 from freshline.testing import Crash, Lab
 from freshline.values.names import TableName

@@ -13,9 +13,9 @@ import pytest
 
 from freshline.cli.doctor import require_moving
 from freshline.commit.snapshot import newest_snapshot
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import RefreshError
 from freshline.plan.request import LIVE, RefreshRequest
-from freshline.refresh.cancellation import Cancellation
 from freshline.run import refresh_table
 from freshline.testing import Crash
 from freshline.values.names import TableName

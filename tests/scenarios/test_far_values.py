@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from freshline.attempt.spans import partitions_of
-from freshline.refresh.cancellation import Cancellation
-from freshline.run import query
-from freshline.run.partition_states import read_states
+from freshline.compute.cancellation import Cancellation
+from freshline.reads.sql import query
+from freshline.refresh.partition_states import read_states
+from freshline.refresh.time_partitions import partitions_of
 from freshline.testing import Lab
 from freshline.values.names import TableName
 from freshline.values.partition import PartitionState

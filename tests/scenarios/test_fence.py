@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from freshline.commit.delta_log import newest_version
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import FencedError
 from freshline.plan.request import RefreshRequest
-from freshline.refresh.cancellation import Cancellation
 from freshline.run import open_runtime, refresh_table
 from freshline.values.names import TableName
 from tests.delta_log import version_of

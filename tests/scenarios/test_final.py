@@ -13,10 +13,10 @@ from decimal import Decimal
 
 import pytest
 
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import DeclarationErrors, DefinitionChangedError
+from freshline.ingest import batch as batch_module
 from freshline.plan.request import RefreshRequest
-from freshline.refresh.cancellation import Cancellation
-from freshline.run import batch as batch_module
 from freshline.run import refresh_table
 from freshline.testing import Crash, Lab
 from freshline.values.names import TableName

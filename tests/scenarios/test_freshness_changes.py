@@ -16,15 +16,15 @@ import deltalake
 import pytest
 
 import freshline
-from freshline.attempt.runtime import Runtime, utc_now
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import newest_version
+from freshline.compute.cancellation import Cancellation
 from freshline.engine.declarations import Declarations
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.loops import Loops
 from freshline.engine.work import Work
 from freshline.plan.request import RefreshRequest
-from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.runtime import Runtime, utc_now
 from freshline.run import open_runtime, refresh_table, verify_table
 from freshline.values.names import TableName
 from freshline.values.settings import Settings

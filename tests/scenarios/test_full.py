@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from freshline.attempt.cpu import TaskSeconds
 from freshline.commit.delta_log import newest_version
+from freshline.compute.cancellation import Limited
 from freshline.errors import DefinitionChangedError, IncrementalError, SourceError
-from freshline.refresh.cancellation import Limited
-from freshline.run import decide, table
+from freshline.refresh import decide, table
+from freshline.refresh.cpu import TaskSeconds
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 

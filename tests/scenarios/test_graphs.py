@@ -8,10 +8,10 @@ from typing import Any
 import networkx as nx
 import pytest
 
+from freshline.compute import graph as graph_rows
 from freshline.errors import DeclarationErrors
-from freshline.refresh import graph as graph_rows
 from freshline.testing import Crash
-from tests.refresh.test_graph_in_memory import by_definition, exact_ranks
+from tests.compute.test_graph_in_memory import by_definition, exact_ranks
 
 HEAD = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT"
 Pair = tuple[Any, Any]

@@ -9,7 +9,7 @@ import pytest
 
 from freshline.errors import OffsetsLostError, RequestError
 from freshline.plan.union import UnionToken
-from freshline.run import query
+from freshline.reads.sql import query
 from freshline.sources.kafka.client import Brokers, TopicClient
 from freshline.sources.kafka.position import TopicPosition
 from freshline.testing import Crash

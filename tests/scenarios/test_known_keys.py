@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from freshline.commit.delta_log import newest_version
-from freshline.refresh.known_keys import MOST_KEYS
-from freshline.run.repeated import MOST_REPEATED
+from freshline.compute.log_keys import MOST_KEYS
+from freshline.ingest.duplicates import MOST_REPEATED
 from freshline.sources.reader import SMALL_ROWS
 from freshline.testing import Crash
 from tests.delta_log import added_files, without_rows
@@ -153,7 +153,7 @@ def test_random_batches_leave_each_key_once(lab, steps):
     long_but([(MOST_KEYS, MOST_REPEATED)], [(MOST_KEYS, MOST_REPEATED), (MOST_KEYS, 1), (1, MOST_REPEATED)]),
 )
 def test_large_batches_leave_each_key_once(lab, monkeypatch, kept, repeated):
-    monkeypatch.setattr("freshline.run.repeated.MOST_REPEATED", repeated)
+    monkeypatch.setattr("freshline.ingest.duplicates.MOST_REPEATED", repeated)
     chance = random.Random(3)
     lab.files("ev", "id STRING, n INT", primary_key=["id"])
     lab.runtime.known_keys.most = kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.refresh.materialize import MOST_BYTES
+from freshline.compute.materialize import MOST_BYTES
 
 LONG = 64 << 10
 ROWS = MOST_BYTES // LONG + 100

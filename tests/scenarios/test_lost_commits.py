@@ -10,7 +10,7 @@ import itertools
 import pytest
 
 from freshline.errors import ReadError, SavepointGoneError
-from freshline.run import query
+from freshline.reads.sql import query
 from tests.lanes import long_but
 
 COUNT = "CREATE MATERIALIZED TABLE {name} {more} FRESHNESS = INTERVAL '1' HOUR AS SELECT {columns} FROM {source}"

@@ -17,8 +17,8 @@ from freshline.commit.control_store import KEPT_REFRESHES, ControlStore
 from freshline.commit.delta_log import newest_epoch
 from freshline.commit.refresh_log import read_newest_records
 from freshline.commit.warehouse import Warehouse
-from freshline.plan.result import RefreshResult
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult
 from tests.scenarios.test_restarts import Project, wait_for
 
 # Kept by the engine alone: one that commits wake, one that a timer does.

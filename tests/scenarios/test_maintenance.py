@@ -13,10 +13,11 @@ from deltalake import DeltaTable
 
 from freshline.commit.delta_log import read_receipts
 from freshline.commit.maintenance import read_sizes
-from freshline.commit.reading import net_changes
 from freshline.commit.small import append_small, change_small
 from freshline.engine.reading import drop_consumer, open_reader, register_consumer
-from freshline.run import drop_savepoint, maintain_table, query
+from freshline.reads.rows import net_changes
+from freshline.reads.sql import query
+from freshline.run import drop_savepoint, maintain_table
 from freshline.testing import Crash
 from freshline.values.names import TableName
 from tests.delta_log import newest_of, receipt_of, version_of

@@ -7,11 +7,11 @@ from datetime import date
 import pytest
 from deltalake import DeltaTable
 
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import PartitionError
 from freshline.plan.request import RefreshRequest
-from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.partition_states import committed_keys
 from freshline.run import refresh_table
-from freshline.run.partition_states import committed_keys
 from freshline.values.names import TableName
 
 T = TableName.parse("t")

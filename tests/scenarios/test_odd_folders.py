@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from freshline.refresh.literal import sql_literal
+from freshline.compute.literal import sql_literal
 from freshline.testing import Lab
 
 pytestmark = pytest.mark.security

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from freshline.attempt import pin
 from freshline.commit import lag_reading
-from freshline.plan import hold
+from freshline.freshness import exclusion
+from freshline.refresh import outcome, pin
+from freshline.refresh.decide import Decision
 from freshline.report import status
-from freshline.run import outcome, savepoint
-from freshline.run.decide import Decision
+from freshline.run import savepoint
 from freshline.testing import Lab
 from tests.scenarios.graphs.case import Advance, Case, Change, Crash, Refresh, Settle, Source, Table, Tick
 from tests.scenarios.graphs.drawing import draw
@@ -70,7 +70,7 @@ def with_empty_inputs(real):
 PLANTS = [
     (without_unchanged_inputs, [(Decision, "moves_cut")], {}),
     (without_what_was_checked, [(savepoint, "told_again")], {"restored": True}),
-    (with_siblings_held, [(hold, "blocked_tables")], {}),
+    (with_siblings_held, [(exclusion, "blocked_tables")], {}),
     (with_partitions_as_tables, [(outcome, "_ahead")], {"parted": True}),
     (without_agreement, [(pin, "_agree")], {}),
     (without_times_before, [(each, "with_superseded") for each in (lag_reading, pin, status)], {}),

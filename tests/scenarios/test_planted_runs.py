@@ -12,15 +12,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from freshline.attempt import constraint_check, spans
-from freshline.attempt.attempt import Attempt
-from freshline.attempt.constraint_check import ConstraintCheck
 from freshline.commit import small, write
+from freshline.compute import keys
+from freshline.compute.inputs import Pinned, read_inserted
+from freshline.compute.keys import INSERT, OP
 from freshline.errors import RefreshError
-from freshline.refresh import keys
-from freshline.refresh.inputs import Pinned, read_inserted
-from freshline.refresh.keys import INSERT, OP
-from freshline.run import decide
+from freshline.refresh import constraint_check, decide, time_partitions
+from freshline.refresh.attempt import Attempt
+from freshline.refresh.constraint_check import ConstraintCheck
 from freshline.strategies.keys import changes
 from freshline.strategies.partition import times
 from freshline.testing import Lab
@@ -190,7 +189,7 @@ BUGS = [
     (changes, "difference_of_few", without_few_deletes, {}),
     (changes, "difference_of_few", without_few_updates, {}),
     (changes, "find_keys", without_first_key, {}),
-    (spans, "interval_condition", with_the_end_inside, {"daily": 1.0}),
+    (time_partitions, "interval_condition", with_the_end_inside, {"daily": 1.0}),
     (times, "interval_condition", without_the_first_moment, {"daily": 1.0}),
     (decide, "find_gaps", without_the_newest_partition, {"daily": 1.0}),
     (Attempt, "covered", with_partitions_that_are_not_there, {"daily": 1.0}),

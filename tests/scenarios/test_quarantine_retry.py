@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from freshline.errors import RequestError
-from freshline.run import log
+from freshline.ingest import log
 from freshline.sources.records import quarantine_schema, quarantined
 from freshline.testing import Crash
 from tests.lanes import long_but

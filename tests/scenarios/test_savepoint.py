@@ -15,7 +15,8 @@ from freshline.commit.maintenance import compact_files, keep_commits
 from freshline.commit.savepoints import read_restoration, read_savepoints
 from freshline.commit.small import open_small
 from freshline.errors import RestoreBusyError, SavepointError, SavepointGoneError
-from freshline.run import create_savepoint, drop_savepoint, query, restore_savepoint
+from freshline.reads.sql import query
+from freshline.run import create_savepoint, drop_savepoint, restore_savepoint
 from freshline.testing import Crash
 from tests.delta_log import newest_of, receipt_of, version_of
 from tests.lanes import long_but

@@ -12,16 +12,16 @@ from dataclasses import replace
 
 import pytest
 
-from freshline.attempt.runtime import Runtime, utc_now
 from freshline.commit.control_store import ControlStore
 from freshline.engine.declarations import Declarations
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.loops import Loops
 from freshline.engine.work import Work
-from freshline.plan.result import RefreshResult
+from freshline.refresh.runtime import Runtime, utc_now
 from freshline.run import open_runtime, refresh_table
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult
 
 SOURCE = (
     "CREATE SOURCE log (id BIGINT) FRESHNESS = INTERVAL '2' SECOND "

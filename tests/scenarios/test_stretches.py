@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from freshline.refresh import near
+from freshline.compute import interval_rows
 from tests.scenarios.test_windows import EPOCH, GAP, MINUTE, NOON, in_utc, sessions_of, sql_time
 
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP"
@@ -256,15 +256,15 @@ MATCHES = {
 def met(monkeypatch) -> list[int]:
     """The number of keys with a match that begins as before, for each refresh that searches 2 intervals ahead."""
     found: list[int] = []
-    there = near.NearMatches.met
+    there = interval_rows.MatchIntervalRows.met
 
     def noted(*given):
         keys, count = there(*given)
         found.append(count)
         return keys, count
 
-    monkeypatch.setattr(near.NearMatches, "met", noted)
-    monkeypatch.setattr(near, "AHEAD", 2)
+    monkeypatch.setattr(interval_rows.MatchIntervalRows, "met", noted)
+    monkeypatch.setattr(interval_rows, "AHEAD", 2)
     return found
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from freshline.run import table
-from freshline.run.outcome import receipt_of
+from freshline.refresh import table
+from freshline.refresh.outcome import receipt_of
 from freshline.values.receipt import Receipt
 
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP, day DATE"

@@ -102,7 +102,7 @@ ONE_ROW = frozenset({"q14", "q17"})
 def test_all_queries_give_the_answers_of_another_engine_after_each_change(lab, expected, tmp_path, monkeypatch):
     # At this size a full refresh is often the cheaper one, and whether it is depends on the machine. Every
     # table that can follow changes is to do so, so that its answers are compared.
-    monkeypatch.setattr("freshline.run.decide.counts", lambda changed, rows: False)
+    monkeypatch.setattr("freshline.refresh.decide.counts", lambda changed, rows: False)
     load(lab, expected, tmp_path, 0.01, TABLES)
     assert set(refresh(lab, expected, TABLES).values()) == {"full"}
 

@@ -59,7 +59,7 @@ HOLES: tuple[Planted, ...] = (
         "the secret in the address of a webhook is in logs and the control store", WEB,
     ),
     _hole(
-        "options that stand second", "refresh/read_only.py",
+        "options that stand second", "compute/read_only.py",
         "for argument in node.children[1:]:", "for argument in node.children[2:]:",
         "whoever may read tables reads files", READ_DOOR, slow=True,
     ),
@@ -133,7 +133,7 @@ HOLES: tuple[Planted, ...] = (
         "a password goes to whoever answers for the mail server", CHANNELS,
     ),
     _hole(
-        "names in other letters", "refresh/read_only.py",
+        "names in other letters", "compute/read_only.py",
         "if name.lower() not in OPTION_FUNCTIONS:", "if name not in OPTION_FUNCTIONS:",
         "FROM_XML opens a file that from_xml may not", READ_DOOR, slow=True,
     ),
@@ -337,14 +337,14 @@ HOLES: tuple[Planted, ...] = (
         "records go away without a word", "tests/security/test_records.py", slow=True,
     ),
     _hole(
-        "a file through the read door", "refresh/read_only.py",
+        "a file through the read door", "compute/read_only.py",
         "        if argument.kind == \"Literal\":\n            continue\n",
         "        return\n",
         "an option of a function names any file of the engine's user", READ_DOOR, slow=True,
     ),
     _hole(
         # A program (TRANSFORM) is refused twice, before and after the analysis; one of the two alone is no hole.
-        "the names of files through the read door", "refresh/read_only.py",
+        "the names of files through the read door", "compute/read_only.py",
         "    why = REFUSED_FUNCTIONS.get(lowered)", '    if lowered == "input_file_name":\n        return\n'
         "    why = REFUSED_FUNCTIONS.get(lowered)",
         "a query reads the paths of the files behind a table", READ_DOOR, slow=True,
@@ -376,7 +376,7 @@ HOLES: tuple[Planted, ...] = (
         "a file of some hundred bytes takes all memory", "tests/sources/formats/test_typed_files.py",
     ),
     _hole(
-        "any text as the name of a savepoint", "run/table_functions.py",
+        "any text as the name of a savepoint", "reads/table_functions.py",
         'read_savepoint(runtime.warehouse, place) if place.replace("_", "").isalnum() else None',
         "read_savepoint(runtime.warehouse, place)",
         "a statement learns of files of the engine's user", READ_DOOR, slow=True,

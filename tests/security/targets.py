@@ -33,7 +33,6 @@ from freshline.errors import FormatError, FreshlineError, RequestError, error_fr
 from freshline.keyed import state as keyed_state
 from freshline.plan.definition import Definition
 from freshline.plan.read import Consumer
-from freshline.plan.result import RefreshResult
 from freshline.plan.savepoint import Savepoint
 from freshline.report.metrics.exposition import GAUGE, Family, Sample, labels
 from freshline.report.results import ResultRows, read_result
@@ -45,6 +44,7 @@ from freshline.testing.models import linear_model
 from freshline.values.alert_settings import web_problem
 from freshline.values.names import TableName
 from freshline.values.receipt import Receipt
+from freshline.values.result import RefreshResult
 from freshline.values.secret import resolve_reference
 from tests.asgi import ask_asgi
 from tests.conftest import settings_in

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from freshline.compute.literal import quoted
 from freshline.errors import FreshlineError
-from freshline.refresh.literal import quoted
-from freshline.run import query
+from freshline.reads.sql import query
 from tests.security.conftest import COVERED
 
 pytestmark = [pytest.mark.security, pytest.mark.spark]

@@ -23,7 +23,7 @@ LIBRARY = Path(freshline.__file__).parent
 # The only places that may call each function that runs what it is given, with the reason.
 RUNS = {
     # The engine wrote it for the process that it started.
-    "pickle.load": {"sources/files/apart.py"},
+    "pickle.load": {"sources/files/separate_process.py"},
     "pickle.loads": set(),
     "cloudpickle.load": set(),
     "cloudpickle.loads": set(),

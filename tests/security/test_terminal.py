@@ -21,10 +21,10 @@ from freshline.cli.refreshes import refreshes_text
 from freshline.cli.status import status_text
 from freshline.cli.verify import verification_lines
 from freshline.errors import RefreshError
-from freshline.plan.result import RefreshResult, State
 from freshline.report.rows_text import rows_text
 from freshline.report.status import TableStatus
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 
 pytestmark = pytest.mark.security
 

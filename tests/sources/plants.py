@@ -74,25 +74,25 @@ BUGS: tuple[Planted, ...] = (
         "an old state of a row comes back", f"{FEEDS}::test_an_event_that_is_delivered_again_is_dropped",
     ),
     _bug(
-        "the events of a batch are not kept with those of the log", "run/repeated.py",
+        "the events of a batch are not kept with those of the log", "ingest/duplicates.py",
         "bits=bits[~known], seq=log.seq, last",
         "bits=bits[:0], seq=log.seq, last",
         "an event that comes again is taken for a new one",
         f"{FEEDS}::test_events_are_looked_for_in_the_log_only_if_they_may_be_there",
     ),
     _bug(
-        "the keys of a small batch are not kept with those of the log", "run/repeated_here.py",
+        "the keys of a small batch are not kept with those of the log", "ingest/duplicates_in_memory.py",
         "    return marked, partial(before.after, bits=bits[stay], seq=log.seq)",
         "    return marked, partial(before.after, bits=bits[stay][:0], seq=log.seq)",
         "a record that comes again is taken for a new one", KNOWN,
     ),
     _bug(
-        "keys of the log are forgotten within a small batch", "run/repeated_here.py",
+        "keys of the log are forgotten within a small batch", "ingest/duplicates_in_memory.py",
         "    first = dict(known)\n", "    first: dict[_Key, int] = {}\n",
         "a record that comes again is taken for a new one", KNOWN,
     ),
     _bug(
-        "batches at the end of a file are passed over", "refresh/small_tables.py",
+        "batches at the end of a file are passed over", "compute/small_tables.py",
         "ordered[after] <= last", "ordered[after] < last",
         "a record that comes again is taken for a new one", KNOWN,
     ),
@@ -137,7 +137,7 @@ BUGS: tuple[Planted, ...] = (
         "posts are read in the order of their names", LANDING, slow=False,
     ),
     _bug(
-        "a log of posts is one of files", "run/batch.py",
+        "a log of posts is one of files", "ingest/batch.py",
         "and position.kind != of.kind:", "and not isinstance(position, of):",
         "files of another folder arrive in the log of a source that was posted to",
         f"{CONFORMANCE}::TestHttp::test_a_log_of_another_connector_is_not_written",

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from freshline.errors import ExtensionFailedError, RequestError
-from freshline.run import query
+from freshline.reads.sql import query
 from freshline.testing.claims import ClaimError
 from freshline.testing.connectors import SECRET
 from freshline.testing.formats import FormatClaims

@@ -17,23 +17,23 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from freshline.attempt.runtime import Runtime, open_runtime
 from freshline.commit.control_rows import FORMAT as STORE_FORMAT
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import read_newest
 from freshline.commit.refresh_log import RefreshLog
 from freshline.commit.warehouse import Warehouse
+from freshline.compute.cancellation import Cancellation
 from freshline.declare.project_settings import read_settings
 from freshline.plan.project import open_project
 from freshline.plan.request import RefreshRequest
-from freshline.plan.result import State
-from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.runtime import Runtime, open_runtime
 from freshline.report.status import read_status
 from freshline.run import refresh_table
 from freshline.run.savepoint import restore_savepoint
 from freshline.run.verify import verify_table
 from freshline.values.names import TableName
 from freshline.values.receipt import FORMAT
+from freshline.values.result import State
 
 # Just after the archive's last refresh: on another day the table of daily partitions has one more to fill.
 NOW = datetime(2026, 11, 23, 2, tzinfo=UTC)

@@ -13,7 +13,7 @@ import click
 from freshline.cli.failures import name_beside
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.status import untold_alerts
-from freshline.plan.alert import Alert
+from freshline.freshness.alert import Alert
 from freshline.report.table_text import table_text
 
 HEADERS = ("table", "kind", "level", "since", "recovered at", "told", "cause")

@@ -78,7 +78,7 @@ def changed_tables(settings: Settings, graph: Graph, tables: Sequence[str]) -> d
     # delta-rs is imported when it is used, like all that is heavy.
     from freshline.commit.definitions import change_of
     from freshline.commit.warehouse import Warehouse
-    from freshline.plan.alter import find_table
+    from freshline.freshness.alter import find_table
     from freshline.plan.definition import ChangeClass
 
     named = [find_table(graph, text) for text in tables]

@@ -10,7 +10,7 @@ import click
 
 from freshline.cli.failures import name_beside
 from freshline.declare.graph import Graph
-from freshline.plan import standing
+from freshline.plan import valid_project
 from freshline.report.table_text import printable
 from freshline.values.settings import Settings
 
@@ -21,20 +21,20 @@ def open_declared(settings: Settings, wanted: Collection[str] = ()) -> Graph:
     Raises DeclarationErrors where one of the `wanted` tables has a mistake or reads one that has, and for mistakes that
     are in no declaration of the folder.
     """
-    return standing.open_graph(settings, wanted, lambda error: name_beside([error]))
+    return valid_project.open_graph(settings, wanted, lambda error: name_beside([error]))
 
 
 @contextmanager
 def named_mistakes() -> Iterator[None]:
     """Within it the mistakes that functions of the library log are named on stderr, each on one line."""
     handler = _Named()
-    standing.LOG.addHandler(handler)
-    before, standing.LOG.propagate = standing.LOG.propagate, False
+    valid_project.LOG.addHandler(handler)
+    before, valid_project.LOG.propagate = valid_project.LOG.propagate, False
     try:
         yield
     finally:
-        standing.LOG.propagate = before
-        standing.LOG.removeHandler(handler)
+        valid_project.LOG.propagate = before
+        valid_project.LOG.removeHandler(handler)
 
 
 class _Named(logging.Handler):

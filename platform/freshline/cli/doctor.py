@@ -263,11 +263,11 @@ def _control_store(settings: Settings) -> str:
 def _tables(settings: Settings) -> str:
     from freshline.commit.control_reading import open_for_a_look
     from freshline.commit.warehouse import Warehouse
-    from freshline.plan.standing import open_standing
+    from freshline.plan.valid_project import open_valid_project
     from freshline.report.status import read_status
 
     try:
-        graph = open_standing(settings).graph
+        graph = open_valid_project(settings).graph
         control = open_for_a_look(settings.control_store, settings.umask)
     except FreshlineError:
         # The line of the declarations or of the control store says what is wrong.
@@ -307,7 +307,7 @@ def _rebuild(settings: Settings) -> str:
 def _alerts(settings: Settings) -> str:
     from freshline.cli.status import untold_alerts
     from freshline.commit.control_reading import open_for_a_look
-    from freshline.report.alerts.channels.opened import channel_problems
+    from freshline.report.alerts.channels.configured import channel_problems
 
     wrong = channel_problems(settings)
     if wrong:

@@ -20,7 +20,7 @@ from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
     from freshline.declare.graph import Graph
-    from freshline.plan.freshness_cost import Measured
+    from freshline.freshness.cost import Measured
     from freshline.values.spec import TableSpec
 
 
@@ -73,8 +73,8 @@ def explain_promises(settings: Settings, tables: Sequence[str]) -> list[tuple[st
     Raises RequestError for a name that is not declared.
     """
     from freshline.commit.control_store import ControlStore
-    from freshline.plan.freshness_cost import Measured
-    from freshline.plan.intentions import apply_overrides
+    from freshline.freshness.cost import Measured
+    from freshline.freshness.intentions import apply_overrides
     from freshline.report.explain import read_measured
 
     graph = open_declared(settings, tables)
@@ -89,7 +89,7 @@ def explain_promises(settings: Settings, tables: Sequence[str]) -> list[tuple[st
 
 
 def _explained(graph: Graph, measured: Measured, tables: Sequence[str]) -> list[tuple[str, object]]:
-    from freshline.plan.freshness_cost import explain_freshness
+    from freshline.freshness.cost import explain_freshness
     from freshline.values.rules import nearest
 
     known = {str(name).lower(): name for name in graph.order}

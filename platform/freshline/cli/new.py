@@ -20,7 +20,7 @@ from freshline.cli.declared import named_mistakes
 from freshline.cli.options import json_option, open_settings, project_option, written_out
 from freshline.declare.sample import csv_columns, json_columns
 from freshline.errors import RequestError
-from freshline.plan.standing import judge_change
+from freshline.plan.valid_project import judge_change
 from freshline.report.table_text import printable
 from freshline.sql.drafts import SourceDraft, TableDraft
 from freshline.sql.statement import read_columns

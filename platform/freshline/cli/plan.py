@@ -20,13 +20,13 @@ from freshline.cli.terminal import show, terminal_width
 from freshline.commit.control_reading import open_for_a_look
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
+from freshline.freshness.exclusion import ExclusionCause, excluded_tables
+from freshline.freshness.feasible import judge_promises
+from freshline.freshness.intentions import FreshnessOverride, Intentions, Suspension, apply_overrides
 from freshline.plan.disk import DiskForecast, forecast_disk, history_seconds
-from freshline.plan.feasible import judge_promises
-from freshline.plan.hold import HeldBy, held_tables
-from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension, apply_overrides
 from freshline.plan.models import models_text
 from freshline.plan.project import open_project
-from freshline.report.alerts.channels.opened import channel_problems
+from freshline.report.alerts.channels.configured import channel_problems
 from freshline.report.intention_text import intention_lines
 from freshline.report.table_text import bytes_text, freshness_text, table_text, wrapped_lines
 from freshline.values.names import TableName
@@ -34,10 +34,10 @@ from freshline.values.settings import Settings
 from freshline.values.spec import SourceSpec, TableSpec
 
 if TYPE_CHECKING:
+    from freshline.freshness.record import Heartbeat
     from freshline.plan.definition import DefinitionChange
     from freshline.plan.event_time import EventTimeFacts
-    from freshline.plan.record import Heartbeat
-    from freshline.plan.result import RefreshResult
+    from freshline.values.result import RefreshResult
 
 HEADERS = [
     "table",
@@ -191,7 +191,7 @@ def plan_lines(
     changes, disk = found.changes, found.disk
     intentions = known.intentions.at(now)
     graph = apply_overrides(graph, intentions)
-    held = held_tables(graph, intentions, known.scheduler)
+    held = excluded_tables(graph, intentions, known.scheduler)
     promises = judge_promises(graph, known.seconds)
     lines = []
     for name in graph.order:
@@ -212,7 +212,7 @@ def plan_lines(
                 override=intentions.overrides.get(name),
                 suspended=intentions.suspensions.get(name),
                 blocked_by=held[name].cause if name in held else None,
-                paused=held[name].reason if name in held and held[name].by is HeldBy.PAUSED else None,
+                paused=held[name].reason if name in held and held[name].by is ExclusionCause.PAUSED else None,
                 feasible=promises[name].feasible,
                 feasible_reason=promises[name].reason,
                 change=str(changes[name].kind) if name in changes else None,

@@ -16,7 +16,7 @@ from freshline.cli.progress import Progress
 from freshline.cli.refresh import show_outcomes
 from freshline.cli.terminal import show, terminal_width
 from freshline.errors import RequestError
-from freshline.plan.standing import open_standing
+from freshline.plan.valid_project import open_valid_project
 from freshline.report.table_text import printable, wrapped_lines
 from freshline.values.names import TableName
 from freshline.values.rules import nearest
@@ -97,7 +97,7 @@ def _name(text: str, settings: Settings) -> TableName:
         name = TableName.parse(text)
     except ValueError as error:
         raise RequestError(str(error)) from error
-    standing = open_standing(settings)
+    standing = open_valid_project(settings)
     name_beside(standing.errors)
     if name in standing.graph:
         return standing.graph.spec(name).name

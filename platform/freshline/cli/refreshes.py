@@ -18,7 +18,7 @@ from freshline.values.rules import nearest
 from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
-    from freshline.plan.result import RefreshResult
+    from freshline.values.result import RefreshResult
 
 HEADERS = ("at", "table", "state", "mode", "strategy", "version", "in", "out", "took", "reason")
 RIGHT = (5, 6, 7, 8)

@@ -14,7 +14,7 @@ from freshline.cli.options import json_option, open_settings, project_option, wr
 from freshline.cli.progress import Progress
 from freshline.cli.status import running_tables, untold_alerts
 from freshline.errors import RequestError
-from freshline.plan.standing import open_standing
+from freshline.plan.valid_project import open_valid_project
 from freshline.report.table_text import bytes_text, count_text
 from freshline.values.freshness import parse_seconds
 
@@ -76,7 +76,7 @@ def read_board(settings: Settings, shown: timedelta, now: datetime) -> Board:
     from freshline.report.board.board import worst_first
     from freshline.report.board.read import BoardReader
 
-    standing = open_standing(settings)
+    standing = open_valid_project(settings)
     mistakes = [str(error) for each in standing.mistaken for error in each.errors]
     store = ControlStore.open(settings.control_store, settings.umask)
     try:

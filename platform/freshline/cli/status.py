@@ -24,7 +24,6 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.engine.watch_health import read_watch_problems
 from freshline.errors import DeliveryError, EngineError
-from freshline.plan.result import State
 from freshline.report.intention_text import intention_lines
 from freshline.report.table_text import (
     count_text,
@@ -37,6 +36,7 @@ from freshline.report.table_text import (
     wrapped_lines,
 )
 from freshline.values.names import TableName
+from freshline.values.result import State
 from freshline.values.settings import Settings
 
 if TYPE_CHECKING:

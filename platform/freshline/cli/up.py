@@ -19,7 +19,7 @@ from freshline.cli.processes import UpRecord
 from freshline.cli.progress import Progress
 from freshline.cli.supervisor import Supervisor, check_port, interruptible, last_line, record_file
 from freshline.errors import EngineError
-from freshline.report.alerts.channels.opened import channel_problems
+from freshline.report.alerts.channels.configured import channel_problems
 from freshline.values.settings import Settings, as_private
 
 _START_SECONDS = 600.0  # the first start may fetch jars

@@ -28,7 +28,7 @@ from freshline.report.log_lines import line_formatter
 from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
-    from freshline.plan.record import Heartbeat
+    from freshline.freshness.record import Heartbeat
     from freshline.report.alerts.process import Identity
     from freshline.report.alerts.silence import SchedulerCheck
     from freshline.report.alerts.watch import Surroundings

@@ -25,11 +25,11 @@ from freshline.commit.control_rows import (
     seconds_of_tables,
 )
 from freshline.errors import StorageError
-from freshline.plan.intentions import Intentions
-from freshline.plan.record import Check, Heartbeat
+from freshline.freshness.intentions import Intentions
+from freshline.freshness.record import Check, Heartbeat
 from freshline.plan.request import BACKFILL
-from freshline.plan.result import DECISIONS, RefreshResult, State, Strategy
 from freshline.values.names import TableName
+from freshline.values.result import DECISIONS, RefreshResult, State, Strategy
 
 if TYPE_CHECKING:
     from freshline.commit.control_store import ControlStore

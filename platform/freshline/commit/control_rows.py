@@ -11,11 +11,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension
-from freshline.plan.record import Check, Heartbeat
-from freshline.plan.result import RefreshResult
+from freshline.freshness.intentions import FreshnessOverride, Intentions, Suspension
+from freshline.freshness.record import Check, Heartbeat
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult
 
 # The newest format of the store, and the tables that it has.
 FORMAT = 5

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from freshline.errors import SourceError
+from freshline.freshness.lag import lag_seconds
 from freshline.plan.changes import ChangeKind, Changes, RecordedFiles
 from freshline.plan.disk import CommitSize
-from freshline.plan.lag import lag_seconds
-from freshline.plan.result import RefreshResult, State
 from freshline.values.connector import WATERMARK
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition
 from freshline.values.receipt import Receipt, epoch_of, seq_of
+from freshline.values.result import RefreshResult, State
 
 if TYPE_CHECKING:
     import deltalake
@@ -352,10 +352,10 @@ def _opened(path: Path, version: int | None) -> deltalake.DeltaTable:
     """A version of a table, None for the newest. Raises what delta-rs does."""
     import deltalake
 
-    from freshline.refresh.opened import opened
+    from freshline.compute.delta_tables import shared_table
 
     number = newest_version(path) if version is None else version
-    return deltalake.DeltaTable(str(path)) if number is None else opened(path, number)
+    return deltalake.DeltaTable(str(path)) if number is None else shared_table(path, number)
 
 
 def table_id(path: Path) -> str:

@@ -1,6 +1,6 @@
 """The values by which the lag of tables is measured, from their logs and from the checks of the control store.
 
-`freshline.plan.lag` does the rest. Only reads, and without Spark.
+`freshline.freshness.lag` does the rest. Only reads, and without Spark.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from pathlib import Path
 from freshline.commit.delta_log import Newest, newest_version, position_at, read_commit, read_newest, table_id
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.plan.lag import Held, is_newest
-from freshline.plan.record import Check, complete_until
+from freshline.freshness.lag import LagFacts, is_newest
+from freshline.freshness.record import Check, complete_until
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition, position_from_json
 from freshline.values.spec import SourceSpec, Spec, TableSpec
 
 
-def held_at(
+def lag_facts_at(
     spec: Spec, driving: tuple[TableName, ...], check: Check | None, newest: Newest, path: Path, now: datetime
-) -> Held:
+) -> LagFacts:
     """The known positions and times of a table or source whose newest version is `newest`."""
     receipt = newest.receipt
     if isinstance(spec, SourceSpec) and not spec.is_log:
         # The check says what the source had then; no refresh has read yet what it has now.
         position = None if check is None else position_from_json(check.known)
         at_check = position if isinstance(position, TablePosition) else None
-        return Held(at_check, None if check is None else check.data_timestamp)
-    return Held(
+        return LagFacts(at_check, None if check is None else check.data_timestamp)
+    return LagFacts(
         # Opening a log only for its id takes ten times as long as all the rest.
         position_at(newest.table_id or table_id(path), newest.version, receipt),
         complete_until(receipt, check, now),
@@ -41,27 +41,27 @@ def held_at(
     )
 
 
-def read_held(
+def read_lag_facts(
     graph: Graph, warehouse: Warehouse, names: Iterable[TableName], checks: Mapping[TableName, Check], now: datetime
-) -> dict[TableName, Held]:
+) -> dict[TableName, LagFacts]:
     """The known positions and times of these tables and sources; those without a version are left out.
 
-    `checks` were read before. Tables are read before their inputs, as `freshline.plan.lag` asks for.
+    `checks` were read before. Tables are read before their inputs, as `freshline.freshness.lag` asks for.
     """
     wanted = set(names)
-    found: dict[TableName, Held] = {}
+    found: dict[TableName, LagFacts] = {}
     for name in reversed(graph.order):
         if name in wanted:
             path = warehouse.location(graph.specs[name])
             newest = read_newest(path)
             if newest is not None:
-                found[name] = held_at(graph.specs[name], graph.driving(name), checks.get(name), newest, path, now)
+                found[name] = lag_facts_at(graph.specs[name], graph.driving(name), checks.get(name), newest, path, now)
     return found
 
 
 def with_superseded(
-    graph: Graph, warehouse: Warehouse, held: Mapping[TableName, Held], checks: Mapping[TableName, Check]
-) -> dict[TableName, Held]:
+    graph: Graph, warehouse: Warehouse, held: Mapping[TableName, LagFacts], checks: Mapping[TableName, Check]
+) -> dict[TableName, LagFacts]:
     """The same, with the time until which each version that a table has reached was the newest one of its input."""
 
     def until(name: TableName, reached: TablePosition) -> datetime | None:
@@ -71,7 +71,7 @@ def with_superseded(
             return None if check is None else check.until(reached)
         return superseded_at(warehouse.location(spec), reached)
 
-    def with_its(table: Held) -> Held:
+    def with_its(table: LagFacts) -> LagFacts:
         behind = {
             name: reached
             for name in table.driving

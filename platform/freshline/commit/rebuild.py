@@ -14,9 +14,9 @@ from freshline.commit.delta_log import newest_epoch, read_refreshes
 from freshline.commit.refresh_log import NAME, read_newest_records
 from freshline.commit.warehouse import Warehouse
 from freshline.errors import FreshlineError
-from freshline.plan.alter import time_text
+from freshline.freshness.alter import time_text
 from freshline.plan.rebuild import newest_decisions, rebuilt_records
-from freshline.plan.result import RefreshResult
+from freshline.values.result import RefreshResult
 from freshline.values.settings import Settings
 
 

@@ -27,8 +27,8 @@ from deltalake.exceptions import DeltaError
 from freshline.commit.control_store import ControlStore
 from freshline.errors import FreshlineError, StorageError
 from freshline.plan.rebuild import Sort, sort_of
-from freshline.plan.result import RefreshResult, State, TableKind
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State, TableKind
 
 LOG = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from freshline.commit.delta_log import Newest, position_at, read_newest, read_re
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.errors import ReadError
+from freshline.freshness.record import Check
 from freshline.plan.cut import Candidate, Root, choose_agreeing, cut_of
-from freshline.plan.record import Check
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition
 from freshline.values.receipt import Receipt

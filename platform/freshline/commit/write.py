@@ -44,9 +44,9 @@ from freshline.commit.small import (
     replace_small,
     restore_small,
 )
+from freshline.compute.arrow_rows import ArrowRows, in_arrow, in_spark
+from freshline.compute.literal import quoted
 from freshline.errors import FencedError
-from freshline.refresh.arrow_rows import ArrowRows, in_arrow, in_spark
-from freshline.refresh.literal import quoted
 from freshline.values.receipt import Receipt
 
 WRITE_CONFS = (

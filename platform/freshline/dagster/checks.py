@@ -42,7 +42,7 @@ from freshline.dagster.materialize import PROCESS, Connect, closable, failure, p
 from freshline.dagster.scheduler import ENGINE, sensor_states
 from freshline.declare.graph import Graph
 from freshline.errors import FreshlineError, SourceError
-from freshline.plan.record import Heartbeat
+from freshline.freshness.record import Heartbeat
 from freshline.report.alerts.history import WINDOW, Arrivals, History, add_records
 from freshline.report.status import TableStatus, is_quarantining
 from freshline.values.names import TableName

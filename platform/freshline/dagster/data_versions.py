@@ -34,7 +34,7 @@ from freshline.dagster.keys import AssetKeys
 from freshline.dagster.partitions import partitions_definition
 from freshline.declare.graph import Graph
 from freshline.errors import FreshlineError
-from freshline.plan.batch import batch_tables
+from freshline.freshness.batch import batch_tables
 from freshline.report.notices import Punctuality, TableUpkeep, punctuality, standing
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition

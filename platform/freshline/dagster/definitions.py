@@ -36,7 +36,7 @@ from freshline.dagster.sensors import batch_sensor, janitor_sensor, supervisor_s
 from freshline.dagster.translator import FreshlineTranslator
 from freshline.declare.graph import Graph
 from freshline.errors import DeclarationError, DeclarationErrors
-from freshline.plan.standing import Mistaken
+from freshline.plan.valid_project import Mistaken
 from freshline.report.descriptions import describe_columns
 from freshline.report.samples import find_masks
 from freshline.values.names import TableName

@@ -14,9 +14,9 @@ from freshline.commit.warehouse import Warehouse
 from freshline.dagster.keys import AssetKeys
 from freshline.dagster.scheduler import BATCH, SCHEDULER, STOPPED, SUPERVISOR, SchedulerState, sensor_states
 from freshline.declare.graph import Graph
-from freshline.plan.batch import batch_tables
-from freshline.plan.hold import held_tables
-from freshline.plan.intentions import Intentions, apply_overrides
+from freshline.freshness.batch import batch_tables
+from freshline.freshness.exclusion import excluded_tables
+from freshline.freshness.intentions import Intentions, apply_overrides
 from freshline.report.notices import TableUpkeep
 from freshline.report.status import TableStatus, read_status
 from freshline.values.names import TableName
@@ -82,7 +82,7 @@ def inspect(
     for sensor in (SUPERVISOR, BATCH):
         if sensor != own and sensors[sensor] == STOPPED:
             reason = f"the sensor {sensor} is switched off in Dagster"
-            # Of tables only: rows that arrive are brought in all the same, see plan/hold.py.
+            # Of tables only: rows that arrive are brought in all the same, see freshness/exclusion.py.
             paused |= {each.name: reason for each in graph.tables if (each.name in batch) is (sensor == BATCH)}
     left_alone, reasons = leave_alone(graph, intentions, paused)
     return Inspection(now, graph, {status.table: status for status in found}, left_alone, reasons, keys)
@@ -95,7 +95,7 @@ def leave_alone(
 
     Suspended ones, those below them over inputs that count in lag, and those whose sensor is switched off.
     """
-    held = held_tables(graph, intentions, None)
+    held = excluded_tables(graph, intentions, None)
     standings = {name: TableUpkeep(hold.by.value) for name, hold in held.items()}
     reasons = {name: hold.reason for name, hold in held.items()}
     for name, reason in paused.items():

@@ -53,14 +53,14 @@ from freshline.dagster.partitions import (
 from freshline.engine.client import run_resumed
 from freshline.engine.process import ProcessId
 from freshline.errors import EngineError, FreshlineError
-from freshline.plan.freshness_history import cut_text
-from freshline.plan.lag import lag_seconds
+from freshline.freshness.history import cut_text
+from freshline.freshness.lag import lag_seconds
 from freshline.plan.models import versions_text
 from freshline.plan.request import BACKFILL, LIVE, MANUAL
-from freshline.plan.result import Strategy
 from freshline.report.samples import Mask, read_sample
 from freshline.report.table_text import printable
 from freshline.values.names import TableName
+from freshline.values.result import Strategy
 from freshline.values.spec import Mode, Spec, TableSpec
 
 _STEP_EVENTS = (

@@ -9,7 +9,7 @@ from dagster import AssetKey, AssetSpec
 
 from freshline.dagster.markdown import code_list
 from freshline.dagster.translator import FreshlineTable, FreshlineTranslator, group_name
-from freshline.plan.standing import Mistaken
+from freshline.plan.valid_project import Mistaken
 from freshline.values.names import TableName
 
 LOG = logging.getLogger("dagster")

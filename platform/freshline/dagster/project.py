@@ -21,9 +21,9 @@ from freshline.declare.graph import Graph
 from freshline.declare.project import find_project, read_settings
 from freshline.engine.client import EngineClient
 from freshline.errors import FreshlineError, SettingsError
-from freshline.plan.intentions import apply_overrides
+from freshline.freshness.intentions import apply_overrides
 from freshline.plan.project import open_project
-from freshline.plan.standing import StandingProject, open_standing
+from freshline.plan.valid_project import ValidProject, open_valid_project
 from freshline.query.resolved import ColumnLineage
 from freshline.values.names import TableName
 from freshline.values.rules import nearest
@@ -56,9 +56,9 @@ class FreshlineProject:
         return open_project(self.settings)
 
     @cached_property
-    def standing(self) -> StandingProject:
+    def standing(self) -> ValidProject:
         """The declarations without those that have mistakes or read such, and which these are."""
-        return open_standing(self.settings)
+        return open_valid_project(self.settings)
 
     @cached_property
     def graph(self) -> Graph:

@@ -13,8 +13,8 @@ from freshline.dagster.project import FreshlineProject
 from freshline.engine.savepoints import answers
 from freshline.engine.tables import refresh_tables, verify_tables
 from freshline.errors import RequestError
-from freshline.plan.result import RefreshResult
 from freshline.report.results import ResultRows, VerifyResult
+from freshline.values.result import RefreshResult
 from freshline.values.settings import Settings
 
 MOST_ROWS = 1_000

@@ -25,7 +25,7 @@ from freshline.declare.project import find_project, read_settings
 from freshline.engine.client import EngineClient
 from freshline.engine.state_file import read_state
 from freshline.errors import EngineError, SettingsError
-from freshline.plan.standing import open_graph
+from freshline.plan.valid_project import open_graph
 from freshline.values.names import RESERVED_COLUMN, TableName
 from freshline.values.settings import Settings
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
-from freshline.attempt.spans import partitions_of, read_time_partition, wanted_end
+from freshline.compute.cancellation import Cancellation
 from freshline.declare.graph import Graph
 from freshline.engine.work import Job, Work
 from freshline.errors import (
@@ -27,20 +27,20 @@ from freshline.errors import (
     RequestError,
     RestoreBusyError,
 )
+from freshline.freshness.exclusion import intended_exclusions
 from freshline.plan.backfill import Action, Chunk, RequestedBackfill, plan_backfill
-from freshline.plan.hold import intended_holds
 from freshline.plan.request import BACKFILL, RefreshRequest
-from freshline.plan.result import RefreshResult, State
-from freshline.refresh.cancellation import Cancellation
-from freshline.run import Runtime
-from freshline.run.partition_states import (
+from freshline.refresh.partition_states import (
     committed_keys,
     has_refreshed_whole,
     read_state_of_values,
     read_states,
 )
+from freshline.refresh.time_partitions import partitions_of, read_time_partition, wanted_end
+from freshline.run import Runtime
 from freshline.values.names import TableName
 from freshline.values.partition import PartitionState, partition_name
+from freshline.values.result import RefreshResult, State
 from freshline.values.rules import nearest
 from freshline.values.spec import TableSpec
 from freshline.values.time_partition import TimePartition
@@ -140,7 +140,7 @@ class Backfills:
         while run.left and not reporter.cancellation.cancelled:
             chunk = run.left[0]
             blocked = next((name for name in graph.upstream(chunk.table) if name in failed), None)
-            hold = intended_holds(self._held()).get(chunk.table) if chunk.table != asked.table else None
+            hold = intended_exclusions(self._held()).get(chunk.table) if chunk.table != asked.table else None
             if blocked is not None or hold is not None:
                 why = (
                     f"{blocked}, which it reads, was not done" if blocked is not None else "it is left alone: suspended"

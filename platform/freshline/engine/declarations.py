@@ -20,7 +20,7 @@ from freshline.declare.graph import Graph
 from freshline.declare.model import facts_of
 from freshline.errors import DeclarationError
 from freshline.plan.project import open_project
-from freshline.plan.standing import open_standing
+from freshline.plan.valid_project import open_valid_project
 from freshline.values.names import TableName
 from freshline.values.query import PythonQuery
 from freshline.values.settings import Settings
@@ -59,7 +59,7 @@ class Declarations:
 
     def _begin_without(self, error: DeclarationError) -> Graph:
         """The graph without the mistaken declarations. Raises DeclarationErrors where there can be none."""
-        standing = open_standing(self._settings)
+        standing = open_valid_project(self._settings)
         LOG.warning("the declarations have errors; what stands without them is in force:\n%s", error)
         self._error, self._partial = error, True
         self._standing, self._left_out = standing.graph, standing.left_out
@@ -163,7 +163,7 @@ class Declarations:
         It is in force where the graph before lacks tables that are corrected now.
         """
         try:
-            standing = open_standing(self._settings)
+            standing = open_valid_project(self._settings)
         except DeclarationError:
             # They are not in the files of tables.
             self._standing = None

@@ -18,10 +18,10 @@ from freshline.commit.control_store import ControlStore
 from freshline.declare.graph import Graph
 from freshline.engine.declarations import Declarations
 from freshline.errors import DeclarationError, FreshlineError
+from freshline.freshness.exclusion import TableExclusion, excluded_tables
+from freshline.freshness.intentions import Intentions, apply_overrides
+from freshline.freshness.record import Heartbeat
 from freshline.manage.decide import IntentionWriter
-from freshline.plan.hold import Hold, held_tables
-from freshline.plan.intentions import Intentions, apply_overrides
-from freshline.plan.record import Heartbeat
 from freshline.values.names import TableName
 
 LOG = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class EffectiveGraph:
         self._declared = declarations.graph
         self._of_now = Intentions()
         self._graph = self._declared
-        self._held: Mapping[TableName, Hold] = {}
+        self._held: Mapping[TableName, TableExclusion] = {}
         self.follow()
 
     def on_change(self, changed: Callable[[Graph], None]) -> None:
@@ -70,7 +70,7 @@ class EffectiveGraph:
         return self._of_now
 
     @property
-    def held(self) -> Mapping[TableName, Hold]:
+    def held(self) -> Mapping[TableName, TableExclusion]:
         """The tables that the loops leave alone, as of the last check."""
         return self._held
 
@@ -128,7 +128,7 @@ class EffectiveGraph:
                     self._graph = apply_overrides(declared, of_now)
                     self._changed(self._graph)
                 self._declared, self._of_now, self._detail = declared, of_now, detail
-                self._held = held_tables(self._graph, of_now, self._scheduler)
+                self._held = excluded_tables(self._graph, of_now, self._scheduler)
             return self._graph
 
     def _read(self) -> None:

@@ -1,9 +1,9 @@
 """The loops, which keep the tables by their modes while nobody asks for it (rule 3 of docs/rules.md).
 
 One thread decides, the threads of `Work` do. A table is wished for because an input of it has a new version
-(continuous), or because it is due (all modes), or because one that is due depends on it; a source that is watched is
-wished for every second or so. `plan/schedule.py` decides which wish is fulfilled when. A failed refresh waits longer
-each time before it is tried again, and never ends the loops.
+(continuous), or because it is due (all modes), or because one that is due depends on it. A source that is watched is
+wished for every second or so. `freshness/schedule.py` decides which wish is fulfilled when. A failed refresh waits
+longer each time before it is tried again, and never ends the loops.
 
 Every step follows the decisions about tables: other freshnesses are a new graph, which is taken up without a restart,
 and suspended tables are left alone with those below. A refresh that runs is left to end at its commit. The next one
@@ -23,24 +23,24 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from freshline.commit.delta_log import read_newest
+from freshline.compute.cancellation import Cancellation
 from freshline.declare.graph import Graph
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.metrics import Look
 from freshline.engine.work import Job, Work
 from freshline.errors import DefinitionChangedError, FreshlineError
+from freshline.freshness.alter import decide_suspension
+from freshline.freshness.due import due_tables, next_due, poll_seconds, with_driving
+from freshline.freshness.exclusion import TableExclusion, intended_exclusions
+from freshline.freshness.failures import count_failure, is_to_suspend, suspension_reason
+from freshline.freshness.schedule import DUE, POLLED, WOKEN, Schedule
 from freshline.manage.decide import IntentionWriter
-from freshline.plan.alter import decide_suspension
-from freshline.plan.due import due_tables, next_due, poll_seconds, with_driving
-from freshline.plan.failures import count_failure, is_to_suspend, suspension_reason
-from freshline.plan.hold import Hold, intended_holds
 from freshline.plan.request import BACKFILL, LIVE, RefreshRequest
-from freshline.plan.result import RefreshResult, State
-from freshline.plan.schedule import DUE, POLLED, WOKEN, Schedule
-from freshline.refresh.cancellation import Cancellation
 from freshline.report.status import RowCounts, TableStatus, read_status
 from freshline.run import Runtime
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 from freshline.values.spec import Mode, SourceSpec
 
 LOG = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class _Memory:
     measured: dict[TableName, float] = field(default_factory=dict)
     failures: dict[TableName, Failures] = field(default_factory=dict)
     versions: dict[TableName, int | None] = field(default_factory=dict)
-    held: Mapping[TableName, Hold] = field(default_factory=dict)
+    held: Mapping[TableName, TableExclusion] = field(default_factory=dict)
 
 
 class Loops:
@@ -185,7 +185,7 @@ class Loops:
     def due(self, graph: Graph) -> tuple[TableName, ...]:
         """The tables that are due now and those that drive them, in order, without suspended ones and those below."""
         stamps = {status.table: status.data_timestamp for status in self.status(counted=False)}
-        held = intended_holds(self._effective_graph.held)
+        held = intended_exclusions(self._effective_graph.held)
         due = due_tables(graph, stamps, self._runtime.control.seconds(), self._runtime.clock())
         wanted = with_driving(graph, [name for name in due if name not in held])
         return tuple(name for name in wanted if name not in held)
@@ -342,7 +342,7 @@ class Loops:
         self._wish((name for name in others if graph.mode(name) is Mode.CONTINUOUS), WOKEN)
         self._status_at = 0.0
 
-    def _hold(self, held: Mapping[TableName, Hold]) -> None:
+    def _hold(self, held: Mapping[TableName, TableExclusion]) -> None:
         """Leave these tables alone from now on, and go on with those that are not among them any more."""
         memory = self._memory
         freed = set(memory.held) - set(held)

@@ -31,7 +31,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from freshline.attempt.runtime import utc_now
 from freshline.commit.control_store import ControlStore
 from freshline.commit.purge import finish_purges
 from freshline.declare.project import find_project, read_settings
@@ -52,16 +51,17 @@ from freshline.engine.requests import KINDS, Request, Requests
 from freshline.engine.scrape_files import chosen_token, forget_target, write_target, write_token
 from freshline.engine.server import Server, bind
 from freshline.engine.state_file import EngineState, remove_state, write_state
-from freshline.engine.travel import Lineage, Tracing, open_lineage, open_tracing
+from freshline.engine.telemetry import Lineage, Tracing, open_lineage, open_tracing
 from freshline.engine.work import Job, Work
 from freshline.errors import EngineError, FreshlineError, RefreshError, StorageError
-from freshline.plan.result import RefreshResult, State
+from freshline.refresh.runtime import utc_now
 from freshline.report.log_lines import line_formatter
 from freshline.report.metrics.exposition import Family
 from freshline.report.metrics.families import Heap
 from freshline.run import Runtime, finish_restore, maintain_table, open_runtime, refresh_table
 from freshline.sources.http.landing import Landing
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 from freshline.values.settings import Settings
 from freshline.values.spec import Mode
 from freshline.version import __version__

@@ -24,14 +24,14 @@ from py4j.protocol import Py4JError
 from freshline.declare.graph import Graph
 from freshline.engine.process import ProcessId
 from freshline.errors import FreshlineError
-from freshline.plan.alert import Alert
-from freshline.plan.result import RefreshResult, State
-from freshline.report.alerts.standing import lag_limits
+from freshline.freshness.alert import Alert
+from freshline.report.alerts.conditions import lag_limits
 from freshline.report.metrics.counts import Durations, PromiseSeconds, RefreshCounts, strategy_of
 from freshline.report.metrics.exposition import Family
 from freshline.report.metrics.families import EngineFigures, Heap, ProcessFigures, TableFigures, families_of
 from freshline.report.status import TableStatus, kind_of
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 
 LOG = logging.getLogger(__name__)
 

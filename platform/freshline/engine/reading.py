@@ -16,9 +16,6 @@ import pyarrow as pa
 from freshline.commit.consumers import forget_consumer, keep_consumer, read_consumer, read_consumers
 from freshline.commit.control_reading import open_for_a_look
 from freshline.commit.delta_log import commit_digest, exists, newest_version, receipt_at, table_id
-from freshline.commit.reading import net_changes, read_history
-from freshline.commit.reading import read_changes as changes_at
-from freshline.commit.reading import read_rows as rows_at
 from freshline.commit.savepoints import read_savepoint
 from freshline.commit.snapshot import Snapshot, newest_snapshot
 from freshline.commit.warehouse import Warehouse
@@ -26,7 +23,10 @@ from freshline.engine.savepoints import Project, project_settings
 from freshline.errors import ConsumerError, ConsumerExpiredError, ReadError, RequestError, SavepointError
 from freshline.plan.read import DEFAULT_EXPIRY_DAYS, Consumer, Read, ReadMode, plan_read
 from freshline.plan.savepoint import LOST, require_name
-from freshline.plan.standing import open_graph, open_standing
+from freshline.plan.valid_project import open_graph, open_valid_project
+from freshline.reads.rows import net_changes, read_history
+from freshline.reads.rows import read_changes as changes_at
+from freshline.reads.rows import read_rows as rows_at
 from freshline.values.freshness import parse_seconds
 from freshline.values.names import TableName
 from freshline.values.rules import nearest
@@ -346,7 +346,7 @@ def _find(table: str, project: Project) -> _Table:
         name = TableName.parse(table)
     except ValueError as error:
         raise RequestError(str(error)) from error
-    standing = open_standing(settings)
+    standing = open_valid_project(settings)
     graph, warehouse = standing.graph, Warehouse(settings.warehouse)
     if name in standing.left_out and exists(warehouse.path(name)):
         # Stored rows stay readable, whatever mistakes the declaration has.

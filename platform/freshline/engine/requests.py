@@ -24,30 +24,30 @@ from py4j.protocol import Py4JError
 from freshline.commit.definitions import change_of
 from freshline.commit.delta_log import exists, newest_version, read_newest
 from freshline.commit.purge import purge_table
+from freshline.compute.cancellation import Cancellation
 from freshline.declare.graph import Graph
 from freshline.engine.backfills import Backfills, read_backfill, read_partition_values
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.process import ProcessId
 from freshline.engine.work import Job, Work
 from freshline.errors import CancelledError, EngineError, FreshlineError, RefreshError, RequestError
+from freshline.freshness.exclusion import TableExclusion, intended_exclusions
 from freshline.plan.definition import ChangeClass
-from freshline.plan.hold import Hold, intended_holds
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
-from freshline.plan.result import RefreshResult, State
-from freshline.refresh.cancellation import Cancellation
+from freshline.reads.sql import query
 from freshline.report.status import kind_of
 from freshline.run import (
     Runtime,
     Verification,
     create_savepoint,
     drop_savepoint,
-    query,
     refresh_order,
     restore_savepoint,
     verify_table,
 )
 from freshline.sql.managing import NOW
 from freshline.values.names import TableName, late_name
+from freshline.values.result import RefreshResult, State
 from freshline.values.rules import nearest
 from freshline.values.spec import SourceSpec, TableSpec
 
@@ -330,7 +330,7 @@ class Requests:
         """Refresh these, each when everything before it that it depends on has ended."""
         holds = {
             name: hold
-            for name, hold in intended_holds(self._effective_graph.held).items()
+            for name, hold in intended_exclusions(self._effective_graph.held).items()
             if asked.cause != MANUAL or name not in asked.names
         }
         left = list(order)
@@ -539,7 +539,7 @@ class Requests:
             ended.set()
 
 
-def _reason_of(hold: Hold) -> str:
+def _reason_of(hold: TableExclusion) -> str:
     return f"{State.SKIPPED}(suspended)" if hold.cause is None else f"{State.BLOCKED}({hold.cause}, suspended)"
 
 

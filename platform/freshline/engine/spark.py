@@ -39,7 +39,7 @@ from freshline.declare.project_settings import find_project, read_settings
 from freshline.engine.class_archive import ClassArchive
 from freshline.engine.jars import Progress, provide_jars
 from freshline.engine.java import find_java, launcher_home
-from freshline.engine.kept_names import keep_names
+from freshline.engine.java_names import keep_names
 from freshline.engine.process import ProcessId
 from freshline.engine.releases import release_together
 from freshline.engine.session_folders import SessionFolders, write_private

@@ -1,4 +1,4 @@
-"""Rows and changes of a table whose log asks for what only Spark has, as `freshline.commit.reading` gives them."""
+"""Rows and changes of a table whose log asks for what only Spark has, as `freshline.reads.rows` gives them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pyspark.sql.types import StructType
 
 from freshline.commit.data_files import physical_name
 from freshline.commit.delta_log import open_table, read_commit
-from freshline.commit.reading import CHANGE, TIME, VERSION, changes_schema, own_columns
+from freshline.compute.literal import quoted
 from freshline.engine.own_session import own_session
 from freshline.errors import ReadError
-from freshline.refresh.literal import quoted
+from freshline.reads.rows import CHANGE, TIME, VERSION, changes_schema, own_columns
 from freshline.values.settings import Settings
 
 LOG = logging.getLogger(__name__)

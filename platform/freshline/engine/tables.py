@@ -13,11 +13,11 @@ from typing import Any
 from freshline.engine.savepoints import Project, answers, project_settings
 from freshline.errors import RequestError
 from freshline.manage.declaration import DeclarationChange
-from freshline.plan.result import RefreshResult
 from freshline.report.results import VerifyResult, read_result
 from freshline.sql.managing import AlterQuery, Create, read_managing, read_start
 from freshline.values.names import TableName
 from freshline.values.partition import partition_texts
+from freshline.values.result import RefreshResult
 
 
 @dataclass(frozen=True)

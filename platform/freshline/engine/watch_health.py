@@ -11,7 +11,7 @@ from typing import Any
 from freshline.engine.process import ProcessId
 from freshline.engine.up_record import UpRecord, record_file
 from freshline.errors import FreshlineError
-from freshline.plan.record import Heartbeat
+from freshline.freshness.record import Heartbeat
 from freshline.report.alerts.watch_health import WATCH, EndedWatch, watch_problems
 from freshline.values.settings import Settings
 

@@ -21,10 +21,10 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from freshline.compute.cancellation import Cancellation
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
-from freshline.plan.result import RefreshResult
-from freshline.refresh.cancellation import Cancellation
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult
 
 LOG = logging.getLogger(__name__)
 

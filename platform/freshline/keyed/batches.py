@@ -33,7 +33,7 @@ from freshline.keyed.replay import OutOfTimeError, ProcessError, Replay, Row, Ta
 from freshline.keyed.state import Shared, instance_of, keep, read
 from freshline.keyed.values import checker, comparable
 
-# Before what is wrong, as JSON, in what Spark raises: see `freshline.attempt.failure`.
+# Before what is wrong, as JSON, in what Spark raises: see `freshline.refresh.failure`.
 PROCESS_ERROR = "freshline:process "
 KEY, KIND, TIMER, STATE = "_freshline_key_", "_freshline_kind", "_freshline_timer", "_freshline_state"
 FROM, LAYER = "_freshline_from", "_freshline_layer"

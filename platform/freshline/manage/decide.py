@@ -18,13 +18,13 @@ from freshline.commit.control_store import ControlStore
 from freshline.declare.graph import Graph
 from freshline.declare.project_settings import find_project, read_settings
 from freshline.errors import RequestError, StorageError
-from freshline.plan.alter import FreshnessDecision, SuspensionDecision, describe_ends, with_warnings
-from freshline.plan.intentions import Intentions, apply_overrides
+from freshline.freshness.alter import FreshnessDecision, SuspensionDecision, describe_ends, with_warnings
+from freshline.freshness.intentions import Intentions, apply_overrides
 from freshline.plan.request import LIVE, MANUAL
-from freshline.plan.result import RefreshResult, State
-from freshline.plan.standing import open_graph
+from freshline.plan.valid_project import open_graph
 from freshline.values.freshness import Freshness, parse_seconds
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 from freshline.values.settings import Settings
 
 Clock = Callable[[], datetime]

@@ -15,11 +15,11 @@ from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.errors import DeclarationError, RequestError, StorageError
+from freshline.freshness.alter import find_table
 from freshline.manage.decide import Clock, utc_now
-from freshline.plan.alter import find_table
 from freshline.plan.definition import ChangeClass, may_start_at_date, start_arguments
 from freshline.plan.project import open_project
-from freshline.plan.standing import judge_change, open_graph, open_standing
+from freshline.plan.valid_project import judge_change, open_graph, open_valid_project
 from freshline.sql.managing import AlterQuery, Create
 from freshline.values.names import TableName
 from freshline.values.query import SqlQuery
@@ -247,7 +247,7 @@ def _folders(folder: Path) -> list[Path]:
 def _standing_graph(settings: Settings) -> Graph | None:
     """The graph before the change, which may be meant to repair the rest; None where no declaration can be read."""
     try:
-        return open_standing(settings).graph
+        return open_valid_project(settings).graph
     except DeclarationError:
         return None
 

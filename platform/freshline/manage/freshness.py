@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from freshline.freshness.alter import FreshnessDecision, decide_freshness, decide_reset
 from freshline.manage.decide import (
     Clock,
     Duration,
@@ -14,7 +15,6 @@ from freshline.manage.decide import (
     utc_now,
     who,
 )
-from freshline.plan.alter import FreshnessDecision, decide_freshness, decide_reset
 
 
 def set_freshness(

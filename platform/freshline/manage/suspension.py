@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from freshline.freshness.alter import SuspensionDecision, decide_resume, decide_suspension
 from freshline.manage.decide import Clock, Duration, Project, open_intention_writer, read_end, utc_now, who
-from freshline.plan.alter import SuspensionDecision, decide_resume, decide_suspension
 
 
 def suspend(

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from freshline.refresh.literal import quoted
+from freshline.compute.literal import quoted
 
 LOOSE = ("map<", "double", "float", "collate", "variant")
 

@@ -10,12 +10,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from freshline.compute.fold import Winners, is_folded, read_rows
+from freshline.compute.inputs import Pinned, read_whole, shadow_inputs
+from freshline.compute.literal import quoted
 from freshline.merges.comparable import comparable
 from freshline.merges.one_row import ORDER, OneRow
 from freshline.query.select_list import StoredOrder, stored_order
-from freshline.refresh.fold import Winners, is_folded, read_rows
-from freshline.refresh.inputs import Pinned, read_whole, shadow_inputs
-from freshline.refresh.literal import quoted
 from freshline.values.merge import DELETE
 from freshline.values.spec import TableSpec
 

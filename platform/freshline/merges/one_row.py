@@ -106,8 +106,8 @@ class OneRow(Merge):
         return rows if self.order is None else with_row_in_order(rows, spec, self)
 
     def fold(self, rows: DataFrame, spec: TableSpec) -> DataFrame:
+        from freshline.compute.fold import winning_rows
         from freshline.merges.fold import best_rows
-        from freshline.refresh.fold import winning_rows
 
         return winning_rows(best_rows(rows, spec, self), spec)
 

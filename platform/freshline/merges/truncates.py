@@ -12,9 +12,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from freshline.compute.inputs import read_whole
 from freshline.merges.last_row import EVENT
 from freshline.merges.one_row import ORDER
-from freshline.refresh.inputs import read_whole
 from freshline.values.change import IN_ORDER, OP, POSITION, TRUNCATE
 from freshline.values.connector import FILE, RECORD, SEQ
 from freshline.values.merge import DELETE

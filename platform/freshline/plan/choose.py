@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from freshline.errors import IncrementalError
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.models import changed_models
-from freshline.plan.result import Strategy
 from freshline.plan.step import (
     AddTriggered,
     AdoptDefinition,
@@ -28,6 +27,7 @@ from freshline.values.closing import Closing
 from freshline.values.partition import Interval
 from freshline.values.query import PythonQuery, SqlQuery
 from freshline.values.reason import Reason
+from freshline.values.result import Strategy
 
 # The most general first: its reason explains best why everything is computed.
 BY_GENERALITY = (Strategy.MERGE, Strategy.KEYS, Strategy.PARTITION, Strategy.APPEND)

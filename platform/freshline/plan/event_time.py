@@ -12,10 +12,10 @@ from datetime import timedelta
 from typing import Any
 
 from freshline.declare.graph import Graph
-from freshline.plan.result import Strategy
 from freshline.values.mode import driving_inputs
 from freshline.values.names import TableName, late_name
 from freshline.values.query import SqlQuery
+from freshline.values.result import Strategy
 from freshline.values.spec import SourceSpec, TableSpec
 from freshline.values.watermark import TableWatermark
 

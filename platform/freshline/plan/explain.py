@@ -17,7 +17,7 @@ from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.choose import Candidates, find_candidates
 from freshline.plan.event_time import EventTimeFacts, event_time_facts, is_over_event_time
 from freshline.plan.models import model_key, models_of, models_text
-from freshline.plan.near import NearRead, near_reads
+from freshline.plan.read_interval import ReadInterval, read_intervals
 from freshline.plan.request import RefreshRequest
 from freshline.plan.step import Situation
 from freshline.query.clock import ClockSpan
@@ -62,7 +62,7 @@ class Case:
     others: tuple[str, ...]
     refused: Mapping[str, Reason]
     keys: tuple[str, ...]
-    reads: tuple[NearRead, ...] = ()
+    reads: tuple[ReadInterval, ...] = ()
     uses_stored_values: bool = False
 
     def as_json(self) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _case(
     first, *rest = found.steps
     keys = next((step.keys for step in found.steps if step.keys), ())
     inputs = {name.view.lower(): name for name in spec.reads}
-    reads = next((near_reads(step.reaches, inputs) for step in found.steps if step.reaches), ())
+    reads = next((read_intervals(step.reaches, inputs) for step in found.steps if step.reaches), ())
     others = tuple(step.strategy for step in rest)
     return Case(change, first.strategy, first.reason, others, found.refused, keys, reads, first.uses_stored_values)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from freshline.plan.result import RefreshResult, Strategy
+from freshline.values.result import RefreshResult, Strategy
 
 # An incremental refresh must be cheaper by this factor: its price is the less certain one.
 MARGIN = 1.2

@@ -9,10 +9,10 @@ from freshline.declare.cache import PARSING, DeclarationCache
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_project
 from freshline.plan.changes import ChangeKind
-from freshline.plan.result import Strategy
 from freshline.values.merge import Merge
 from freshline.values.query import PythonQuery
 from freshline.values.registry import ExtensionError, find_strategy, origin
+from freshline.values.result import Strategy
 from freshline.values.rules import Problems
 from freshline.values.settings import Settings, as_private
 from freshline.values.spec import DeltaJoin, TableSpec

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from freshline.plan.result import DECISIONS, RefreshResult, State, Strategy
 from freshline.values.names import TableName
+from freshline.values.result import DECISIONS, RefreshResult, State, Strategy
 
 Sort = tuple[bool, bool, bool]
 

@@ -16,10 +16,9 @@ from typing import ClassVar
 
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.request import RefreshRequest
-from freshline.plan.result import Strategy
 from freshline.query.clock import ClockSpan
 from freshline.query.query import Query, read_query
-from freshline.query.rules.reaches import Reach
+from freshline.query.rules.time_distance import TimeDistance
 from freshline.sql.managing import NOW
 from freshline.values.closing import Closing
 from freshline.values.names import TableName
@@ -27,6 +26,7 @@ from freshline.values.partition import Interval
 from freshline.values.query import SqlQuery
 from freshline.values.reason import Reason
 from freshline.values.receipt import Receipt
+from freshline.values.result import Strategy
 from freshline.values.spec import TableSpec
 
 
@@ -34,7 +34,7 @@ class Step(ABC):
     """One way to make a table fresh; subclasses are frozen dataclasses.
 
     `computed_by` names the function that computes what is written, as `module:function`; it takes the attempt and the
-    step, and returns the work (`freshline.attempt.attempt`). `reads_changes` says that it reads the changes of inputs,
+    step, and returns the work (`freshline.refresh.attempt`). `reads_changes` says that it reads the changes of inputs,
     which may be gone, and not only their newest versions. `is_priced` says that its cost grows with what it touches, so
     that a full refresh may be cheaper. `fills_gaps` says that it brings in only what was missing, so that another step
     follows.
@@ -62,7 +62,7 @@ class Step(ABC):
         return ()
 
     @property
-    def reaches(self) -> tuple[Reach, ...]:
+    def reaches(self) -> tuple[TimeDistance, ...]:
         """The spans around the times of affected keys in which inputs are read; empty where no less is known to do."""
         return ()
 

@@ -1,6 +1,6 @@
 """Parts of a parsed query in a form that the rules know: constant rows, renamed columns, subqueries in ON.
 
-Spark compares the result with the declared query before it decides anything (`freshline.refresh.keys`).
+Spark compares the result with the declared query before it decides anything (`freshline.compute.keys`).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""From a plan to rows: Spark computes what is to be written, and writes nothing."""
+"""The basis of one attempt at a refresh: sessions, pinned inputs, computed and judged rows."""

@@ -13,8 +13,8 @@ from freshline.commit.delta_log import read_newest
 from freshline.commit.event_time import watermark_of
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
+from freshline.freshness.cost import Measured
 from freshline.plan.explain import Explanation, declared_types, explain_table, with_event_time
-from freshline.plan.freshness_cost import Measured
 from freshline.values.spec import TableSpec
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from freshline.plan.alter import override_text, suspension_text
-from freshline.plan.intentions import FreshnessOverride, Suspension
+from freshline.freshness.alter import override_text, suspension_text
+from freshline.freshness.intentions import FreshnessOverride, Suspension
 from freshline.report.table_text import printable
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from freshline.commit.control_store.history import HistoryStore
-from freshline.plan.freshness_history import LagSample, LagSpan, Seen, look
+from freshline.freshness.history import LagSample, LagSpan, Seen, look
 from freshline.report.status import TableStatus
 from freshline.values.names import TableName
 

@@ -1,4 +1,4 @@
-"""The answers of the engine as values for programs: a verification, a restore, rows. A refresh has `plan/result.py`.
+"""The answers of the engine as values for programs: a verification, a restore, rows. A refresh has `values/result.py`.
 
 The fields are the keys of the objects that `freshline refresh --json` and its like print, so an answer reads the same
 in Python and in a shell.

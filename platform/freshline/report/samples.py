@@ -19,7 +19,7 @@ from freshline.commit import delta_log
 from freshline.commit.data_files import is_plain, read_stored
 from freshline.declare.graph import Graph
 from freshline.errors import ReadError
-from freshline.plan.freshness_history import cut_text
+from freshline.freshness.history import cut_text
 from freshline.values.connector import RETRIED_IN
 from freshline.values.names import RESERVED_COLUMN, TableName
 from freshline.values.spec import TableSpec

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 from freshline.commit import delta_log
 from freshline.commit.event_time import newest_event, open_windows, recorded_event_time, watermark_of
-from freshline.commit.lag_reading import held_at, with_superseded
+from freshline.commit.lag_reading import lag_facts_at, with_superseded
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.errors import FreshlineError
+from freshline.freshness.exclusion import ExclusionCause, TableExclusion, excluded_tables
+from freshline.freshness.feasible import judge_promises
+from freshline.freshness.intentions import FreshnessOverride, Suspension, apply_overrides
+from freshline.freshness.lag import LagFacts, data_timestamps, lag_seconds, stands_still
+from freshline.freshness.record import Check
 from freshline.plan.cut import RootPositions, disagreement
-from freshline.plan.feasible import judge_promises
-from freshline.plan.hold import HeldBy, Hold, held_tables
-from freshline.plan.intentions import FreshnessOverride, Suspension, apply_overrides
-from freshline.plan.lag import Held, data_timestamps, lag_seconds, stands_still
-from freshline.plan.record import Check
-from freshline.plan.result import RefreshResult, State, TableKind
 from freshline.values.connector import RETRIED_IN
 from freshline.values.names import TableName
 from freshline.values.receipt import Receipt
+from freshline.values.result import RefreshResult, State, TableKind
 from freshline.values.spec import OnViolation, SourceSpec, Spec, TableSpec
 from freshline.values.watermark import EventTime, TableWatermark, source_watermark
 
@@ -197,9 +197,9 @@ def read_status(
     count = _Counts(count_rows or RowCounts(), _count_files, _event_time) if counted else _UNCOUNTED
     intentions = control.intentions.read().at(now)
     graph = apply_overrides(graph, intentions)
-    held = held_tables(graph, intentions, control.heartbeats.read().get("scheduler"))
+    held = excluded_tables(graph, intentions, control.heartbeats.read().get("scheduler"))
     promises = judge_promises(graph, control.seconds() if seconds is None else seconds)
-    # The order of reading matters: see freshline.plan.lag.
+    # The order of reading matters: see freshline.freshness.lag.
     checks = control.checks()
     found = {
         name: _inspect(graph.specs[name], graph.driving(name), checks.get(name), warehouse, count, now)
@@ -236,7 +236,7 @@ def read_status(
                 override=intentions.overrides.get(name),
                 suspended=intentions.suspensions.get(name) if hold is not None else None,
                 blocked_by=None if hold is None else hold.cause,
-                paused=hold.reason if hold is not None and hold.by is HeldBy.PAUSED else None,
+                paused=hold.reason if hold is not None and hold.by is ExclusionCause.PAUSED else None,
                 feasible=promise.feasible,
                 feasible_reason=promise.reason,
                 unreadable=inspection.error is not None,
@@ -303,9 +303,9 @@ def _open_windows(graph: Graph, warehouse: Warehouse, name: TableName) -> int | 
         return None  # the line of the input whose log cannot be read says so
 
 
-def _state_of(hold: Hold | None) -> str | None:
+def _state_of(hold: TableExclusion | None) -> str | None:
     """The state of a suspended, blocked or paused table; None where only Dagster asks for its refreshes."""
-    return None if hold is None or hold.by is HeldBy.SCHEDULER else str(hold.by)
+    return None if hold is None or hold.by is ExclusionCause.SCHEDULER else str(hold.by)
 
 
 def kind_of(spec: Spec) -> TableKind:
@@ -331,7 +331,7 @@ _UNCOUNTED = _Counts(lambda path, version, null_in: None, lambda path, version: 
 class _Inspection:
     """The result of reading one table's log."""
 
-    held: Held
+    held: LagFacts
     version: int | None = None
     rows: int | None = None
     quarantined: int | None = None
@@ -355,7 +355,7 @@ def _inspect(
     now: datetime,
 ) -> _Inspection:
     checked = None if check is None else check.data_timestamp
-    nothing = _Inspection(Held(None, checked, driving))
+    nothing = _Inspection(LagFacts(None, checked, driving))
     try:
         path = warehouse.location(spec)
         newest = delta_log.read_newest(path)
@@ -370,7 +370,7 @@ def _inspect(
         rows = count.rows(path, newest.version, None)
         if isinstance(spec, SourceSpec) and not spec.is_log:
             return _Inspection(
-                held_at(spec, driving, check, newest, path, now),
+                lag_facts_at(spec, driving, check, newest, path, now),
                 newest.version,
                 rows,
                 event_timestamp=count.event_time(spec, path, newest.version, now),
@@ -378,7 +378,7 @@ def _inspect(
                 cut={str(spec.name): {"version": newest.version}},
             )
         return _Inspection(
-            held_at(spec, driving, check, newest, path, now),
+            lag_facts_at(spec, driving, check, newest, path, now),
             newest.version,
             rows,
             quarantined,

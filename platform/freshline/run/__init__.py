@@ -3,10 +3,9 @@
 Every door calls these functions and no other: the engine's loops, a Dagster run, the command line, a test.
 """
 
-from freshline.attempt.runtime import Clock, PythonTables, Runtime, open_runtime, utc_now
+from freshline.refresh.runtime import Clock, PythonTables, Runtime, open_runtime, utc_now
 from freshline.run.maintenance import Maintained, maintain_table
 from freshline.run.order import refresh_order
-from freshline.run.query import QueryResult, query
 from freshline.run.refresh import refresh_table
 from freshline.run.savepoint import (
     Restored,
@@ -22,7 +21,6 @@ __all__ = [
     "Clock",
     "Maintained",
     "PythonTables",
-    "QueryResult",
     "Restored",
     "Runtime",
     "Verification",
@@ -32,7 +30,6 @@ __all__ = [
     "list_savepoints",
     "maintain_table",
     "open_runtime",
-    "query",
     "refresh_order",
     "refresh_table",
     "restore_savepoint",

@@ -17,7 +17,6 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from freshline.attempt.runtime import Runtime
 from freshline.commit.consumers import read_consumers
 from freshline.commit.delta_log import exists, read_newest, table_id
 from freshline.commit.maintenance import (
@@ -34,6 +33,7 @@ from freshline.commit.maintenance import (
     write_checkpoint,
 )
 from freshline.commit.savepoints import read_savepoints
+from freshline.compute.cancellation import Cancellation
 from freshline.plan.disk import CONTINUOUS_HISTORY_SECONDS, HISTORY_SECONDS
 from freshline.plan.maintenance import (
     LEAST_COMMITS,
@@ -46,13 +46,13 @@ from freshline.plan.maintenance import (
     what_to_keep,
 )
 from freshline.plan.request import LIVE
-from freshline.plan.result import RefreshResult, State
 from freshline.plan.savepoint import SIDES
-from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.runtime import Runtime
 from freshline.run.savepoint import is_restoring
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition
 from freshline.values.receipt import Receipt
+from freshline.values.result import RefreshResult, State
 from freshline.values.spec import Mode, SourceSpec, Spec
 
 LOG = logging.getLogger(__name__)

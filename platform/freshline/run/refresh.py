@@ -13,9 +13,8 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from freshline.attempt.failure import translate
-from freshline.attempt.runtime import Progress, Runtime
 from freshline.commit.delta_log import newest_version, position_of
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import (
     CancelledError,
     DefinitionChangedError,
@@ -24,17 +23,18 @@ from freshline.errors import (
     RefreshError,
     SourceError,
 )
-from freshline.plan.lag import lag_seconds
+from freshline.freshness.lag import lag_seconds
+from freshline.ingest.log import refresh_log
+from freshline.ingest.retry import retry_quarantine
 from freshline.plan.request import RefreshRequest
-from freshline.plan.result import RefreshResult, State, Strategy, TableKind
-from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.failure import translate
+from freshline.refresh.runtime import Progress, Runtime
+from freshline.refresh.table import Refresh, bring_up_to_date
 from freshline.report.status import kind_of
-from freshline.run.log import refresh_log
-from freshline.run.retry import retry_quarantine
 from freshline.run.savepoint import finish_restore, is_restoring
-from freshline.run.table import Refresh, bring_up_to_date
 from freshline.values.names import TableName
 from freshline.values.reason import Reason
+from freshline.values.result import RefreshResult, State, Strategy, TableKind
 from freshline.values.spec import SourceSpec, Spec, TableSpec
 
 LOG = logging.getLogger(__name__)

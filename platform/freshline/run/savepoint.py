@@ -23,8 +23,6 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from freshline.attempt.quarantine import has_retried
-from freshline.attempt.runtime import Progress, Runtime
 from freshline.commit.data_files import read_column
 from freshline.commit.delta_log import (
     count_rows,
@@ -48,6 +46,8 @@ from freshline.commit.savepoints import (
     read_savepoints,
 )
 from freshline.commit.write import carry_receipt, delete_rows, read_back, restore_version, set_null
+from freshline.compute.cancellation import Cancellation
+from freshline.compute.inputs import SEQ
 from freshline.errors import (
     FencedError,
     ForeignWriteError,
@@ -58,16 +58,16 @@ from freshline.errors import (
     SourceError,
 )
 from freshline.plan.request import MANUAL
-from freshline.plan.result import RefreshResult, State
 from freshline.plan.savepoint import Moved, Restoration, SavedTable, SavedVersion, Savepoint, require_name
 from freshline.plan.savepoint import restored_receipt as told_again
-from freshline.refresh.cancellation import Cancellation
-from freshline.refresh.inputs import SEQ
+from freshline.refresh.quarantine import has_retried
+from freshline.refresh.runtime import Progress, Runtime
 from freshline.run.order import refresh_order
 from freshline.values.connector import RETRIED_IN
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition
 from freshline.values.receipt import Receipt
+from freshline.values.result import RefreshResult, State
 from freshline.values.spec import SourceSpec, TableSpec
 
 LOG = logging.getLogger(__name__)

@@ -21,16 +21,23 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType, StructType
 
-from freshline.attempt.changed_lookups import FRESH, ChangedInput, follow_changes
-from freshline.attempt.compute import compute_whole, run_before_constraints, run_query, whole_inputs
-from freshline.attempt.failure import translate
-from freshline.attempt.functions import Function
-from freshline.attempt.partitions import named_partition, partition_condition, read_partition
-from freshline.attempt.pending_lookups import RETRY_AT, TRIES_LEFT, read_pending_lookups
-from freshline.attempt.pin import pin_at
-from freshline.attempt.runtime import Progress, Runtime
-from freshline.attempt.spans import read_time_partition, within
 from freshline.commit.delta_log import Newest, count_all, count_rows, newest_version, read_newest, read_receipts
+from freshline.compute.cancellation import Cancellation
+from freshline.compute.constraints import leave_out
+from freshline.compute.execution import suited_to
+from freshline.compute.fold import as_stored, fold_keys, read_rows
+from freshline.compute.inputs import (
+    SEQ,
+    Pinned,
+    drop_views,
+    read_inserted,
+    read_upserted,
+    read_version,
+    read_whole,
+    shadow_inputs,
+)
+from freshline.compute.literal import collect_for_message, quoted
+from freshline.compute.netting import comparable, without
 from freshline.errors import ModelError, PartitionError, RefreshError, RequestError
 from freshline.merges.one_row import ORDER
 from freshline.plan.changes import ChangeKind, Changes
@@ -41,22 +48,15 @@ from freshline.query.query import read_query
 from freshline.query.rules.algebra import SIGN
 from freshline.query.rules.append import find_branches
 from freshline.query.rules.lookups import find_lookups
-from freshline.refresh.cancellation import Cancellation
-from freshline.refresh.constraints import leave_out
-from freshline.refresh.execution import suited_to
-from freshline.refresh.fold import as_stored, fold_keys, read_rows
-from freshline.refresh.inputs import (
-    SEQ,
-    Pinned,
-    drop_views,
-    read_inserted,
-    read_upserted,
-    read_version,
-    read_whole,
-    shadow_inputs,
-)
-from freshline.refresh.literal import collect_for_message, quoted
-from freshline.refresh.netting import comparable, without
+from freshline.refresh.changed_lookups import FRESH, ChangedInput, follow_changes
+from freshline.refresh.computed_rows import compute_whole, run_before_constraints, run_query, whole_inputs
+from freshline.refresh.failure import translate
+from freshline.refresh.functions import Function
+from freshline.refresh.partitions import named_partition, partition_condition, read_partition
+from freshline.refresh.pending_lookups import RETRY_AT, TRIES_LEFT, read_pending_lookups
+from freshline.refresh.pin import pin_at
+from freshline.refresh.runtime import Progress, Runtime
+from freshline.refresh.time_partitions import read_time_partition, within
 from freshline.run.savepoint import finish_restore
 from freshline.values.closing import Closing
 from freshline.values.names import TableName

@@ -31,10 +31,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from freshline.refresh.inputs import FILE, RECORD, SEQ
-from freshline.refresh.known_keys import bits_of
-from freshline.refresh.literal import quoted
-from freshline.refresh.materialize import materialize_once
+from freshline.compute.inputs import FILE, RECORD, SEQ
+from freshline.compute.literal import quoted
+from freshline.compute.log_keys import bits_of
+from freshline.compute.materialize import materialize_once
 from freshline.sources import rows_of_key
 from freshline.sources.formats.framed_rows import use_own_python
 from freshline.sources.records import ERROR, LEFT_OUT, REDELIVERED, UNKNOWN_KEY, record_hash

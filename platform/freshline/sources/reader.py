@@ -6,7 +6,7 @@ and `read` give its records; `confirm` is the last word before they are committe
 follows the commit. After a kill anywhere between, the next refresh begins from the position in the newest receipt, and
 so the receipt alone decides what was read.
 
-Decoding, quarantine, deduplication, receipts and failpoints are the loop's, for every connector (`freshline.run.log`
+Decoding, quarantine, deduplication, receipts and failpoints are the loop's, for every connector (`freshline.ingest.log`
 and its neighbours `batch` and `looked`).
 """
 
@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from freshline.commit.warehouse import Warehouse
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import FreshlineError, SourceError
-from freshline.refresh.cancellation import Cancellation
 from freshline.values.connector import Position
 from freshline.values.extension import Extension
 from freshline.values.receipt import Receipt

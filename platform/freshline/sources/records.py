@@ -29,10 +29,10 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.window import Window
 
-from freshline.refresh.constraints import VIOLATED, first_violated, violated
-from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ, WATERMARK
-from freshline.refresh.kept_columns import kept
-from freshline.refresh.literal import literal, quoted
+from freshline.compute.constraints import VIOLATED, first_violated, violated
+from freshline.compute.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ, WATERMARK
+from freshline.compute.literal import literal, quoted
+from freshline.compute.shared_columns import shared_column
 from freshline.sources.formats.exact import Record, is_changed, is_lost, loses, stored
 from freshline.sources.reader import LINE, VERDICT, Group
 from freshline.values.change import (
@@ -235,7 +235,7 @@ def _lost_values(fields: Sequence[StructField], written: Record | None, broken: 
 
 
 def _finished(
-    rows: DataFrame, error: Column, decoded: Decoded | None, spec: SourceSpec, kept: Sequence[str]
+    rows: DataFrame, error: Column, decoded: Decoded | None, spec: SourceSpec, shared_column: Sequence[str]
 ) -> DataFrame:
     """The columns of `judge_records`, with the checks that every format shares; nothing may have been decoded."""
     fields = record_schema(spec.of_values()).fields
@@ -253,7 +253,7 @@ def _finished(
     # Values that a container made of a file, or facts of the whole file, are not in the bytes of the record.
     by_itself = decoded is not None and (spec.format.has_bytes or (spec.format.has_text and not decoded.needed))
     again = (_verdict(rows).isNull() if by_itself else F.lit(False)).alias(AGAIN)
-    known = [FIELDS, *kept, *_known(spec)]
+    known = [FIELDS, *shared_column, *_known(spec)]
     typed = rows.select(FILE, RECORD, LINE, *known, again, F.col(VALUE), checked.alias(ERROR), *parsed, *columns)
     null_key = F.lit(False)
     for key in spec.primary_key:
@@ -335,7 +335,7 @@ def _value(field: StructField, decoded: Decoded | None) -> Column:
     return _stored(field, decoded.written)
 
 
-@kept
+@shared_column
 def _stored(field: StructField, record: Record | None) -> Column:
     parsed = F.col(f"{PARSED}.{quoted(field.name)}")
     return parsed if record is None else stored(parsed, field.dataType, record, field.name)
@@ -346,7 +346,7 @@ def _verdict(rows: DataFrame) -> Column:
     return F.col(VERDICT) if VERDICT in rows.columns else F.lit(None).cast("string")
 
 
-@kept
+@shared_column
 def _lost(field: StructField, record: Record, broken: str, within: str) -> Column | None:
     """The code of a record whose value of a column is not stored as it is; None where each value is."""
     parsed = F.col(f"{PARSED}.{quoted(field.name)}")
@@ -386,7 +386,7 @@ def before_schema(spec: SourceSpec) -> StructType:
     return StructType([*record_schema(spec).fields, StructField(UNFIT, BooleanType())])
 
 
-@kept
+@shared_column
 def _hash_of(fields: tuple[StructField, ...], within: str = "") -> Column:
     # The hash passes over NULLs, so a value would give the same bits in another column: NULLs are hashed as such.
     parts = [part for field in fields for part in _hashable(field, within)]

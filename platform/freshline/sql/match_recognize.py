@@ -45,7 +45,7 @@ from freshline.values.names import TableName
 from freshline.values.query import WITHIN, WindowTime
 from freshline.values.rules import declaration_error, nearest
 
-# The function of Spark's SQL that the engine provides, see `freshline.refresh.matching`.
+# The function of Spark's SQL that the engine provides, see `freshline.compute.matching`.
 MATCH_FUNCTION = "freshline_match"
 # The mark of each variable is a bit of a BIGINT.
 MOST_VARIABLES = 60

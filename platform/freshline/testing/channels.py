@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from freshline.errors import DeliveryError
-from freshline.plan.alert import AlertEvent, AlertKind, AlertLevel
+from freshline.freshness.alert import AlertEvent, AlertKind, AlertLevel
 from freshline.report.alerts.channels.channel import Channel, Resolve, resolver
 from freshline.report.alerts.message import Message
 from freshline.testing.claims import environment, refused, require, require_that, try_claims

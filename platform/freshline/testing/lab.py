@@ -23,20 +23,21 @@ from freshline.commit.columns import input_columns, input_types
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import newest_version, open_table, position_of, read_newest
 from freshline.commit.event_time import watermark_of
+from freshline.compute.cancellation import Cancellation
+from freshline.compute.inputs import Pinned, drop_views, read_whole, shadow_inputs
+from freshline.compute.literal import quoted, sql_literal
 from freshline.engine.connector_jars import provide_connector_jars
 from freshline.errors import FreshlineError, RequestError
-from freshline.plan.due import due_tables, with_driving
+from freshline.freshness.due import due_tables, with_driving
+from freshline.freshness.exclusion import excluded_tables, intended_exclusions
+from freshline.freshness.intentions import apply_overrides
 from freshline.plan.explain import Explanation, declared_types, explain_table, with_event_time
-from freshline.plan.hold import held_tables, intended_holds
-from freshline.plan.intentions import apply_overrides
 from freshline.plan.project import open_project
 from freshline.plan.request import RefreshRequest
-from freshline.plan.result import RefreshResult
 from freshline.plan.savepoint import Savepoint
 from freshline.plan.union import UnionToken
-from freshline.refresh.cancellation import Cancellation
-from freshline.refresh.inputs import Pinned, drop_views, read_whole, shadow_inputs
-from freshline.refresh.literal import quoted, sql_literal
+from freshline.reads.sql import resolve_names
+from freshline.reads.union import read_union
 from freshline.report.status import TableStatus, read_status
 from freshline.run import (
     Restored,
@@ -49,8 +50,6 @@ from freshline.run import (
     restore_savepoint,
     verify_table,
 )
-from freshline.run.query import resolve_names
-from freshline.run.union import read_union
 from freshline.sources.files.connector import Files
 from freshline.sql.statement import read_statement
 from freshline.sql.tokens import Text
@@ -60,6 +59,7 @@ from freshline.testing.session import lab_settings, shared_session
 from freshline.values.names import TableName, late_name
 from freshline.values.partition import partition_texts
 from freshline.values.receipt import Receipt
+from freshline.values.result import RefreshResult
 from freshline.values.spec import SourceSpec
 
 Row = dict[str, Any]
@@ -349,7 +349,7 @@ class Lab:
         runtime = self.runtime
         intentions = runtime.control.intentions.read().at(self.clock())
         graph = runtime.graph = apply_overrides(runtime.graph, intentions)
-        held = intended_holds(held_tables(graph, intentions, None))
+        held = intended_exclusions(excluded_tables(graph, intentions, None))
         stamps = {status.table: status.data_timestamp for status in self.status()}
         due = [name for name in due_tables(graph, stamps, {}, self.clock()) if name not in held]
         return [self._refresh(name, RefreshRequest()) for name in with_driving(graph, due) if name not in held]

@@ -2,7 +2,7 @@
 
 The seams derive from `Extension`, which guards each method of a subclass in another package where freshline calls it.
 A call by the package itself is left as it is: it may expect the exception. Errors of freshline's tree pass, and so do
-those of Spark's jobs, which may be of the user's query (`freshline.attempt.failure` reports these).
+those of Spark's jobs, which may be of the user's query (`freshline.refresh.failure` reports these).
 """
 
 from __future__ import annotations

@@ -155,8 +155,8 @@ class Merge(Extension, ABC):
         raise NotImplementedError(f"{self.name} folds all rows of a key")
 
     def find_winners(self, spark: SparkSession, spec: TableSpec, rows: DataFrame, before: Any) -> Any:
-        """The rows among new ones that may take the place of stored rows (`freshline.refresh.fold.Winners`).
+        """The rows among new ones that may take the place of stored rows (`freshline.compute.fold.Winners`).
 
-        `before` is the input as it was read before, a `freshline.refresh.inputs.Pinned`.
+        `before` is the input as it was read before, a `freshline.compute.inputs.Pinned`.
         """
         raise NotImplementedError(f"{self.name} does not compare new rows with stored ones")

@@ -38,10 +38,10 @@ from freshline.dagster.sensors.supervisor import supervise
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_declarations
 from freshline.errors import error_from_json
-from freshline.plan.intentions import Suspension
-from freshline.plan.result import RefreshResult
+from freshline.freshness.intentions import Suspension
 from freshline.values.names import TableName
 from freshline.values.receipt import Receipt
+from freshline.values.result import RefreshResult
 from freshline.values.settings import Settings
 
 TABLE = "CREATE MATERIALIZED TABLE {} FRESHNESS = INTERVAL {} AS SELECT id FROM {}"

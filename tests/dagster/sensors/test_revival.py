@@ -12,7 +12,7 @@ from freshline.dagster.scheduler import ENGINE
 from freshline.dagster.sensors.revival import STARTS, EngineSigns, has_died, keep_engine
 from freshline.engine.process import ProcessId
 from freshline.engine.up_record import UpRecord, record_file
-from freshline.plan.record import Heartbeat
+from freshline.freshness.record import Heartbeat
 
 pytestmark = pytest.mark.seconds
 

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from freshline.query.resolved import ResolvedQuery
-from freshline.query.rules.reaches import find_reaches
+from freshline.query.rules.time_distance import find_time_distances
 from freshline.query.rules.time_range import DAY, find_time_range
 from freshline.sql.tokens import Text
 from freshline.sql.window_functions import lower_windows
@@ -107,7 +107,7 @@ def first_of(month: int) -> datetime:
 def test_all_rows_of_a_window_are_in_reach_of_its_bounds(call, bound, windows):
     """The reach spans at most a few days more than twice the widest window."""
     text = lower_windows(Text(f"SELECT {bound}, max(v) AS g FROM {call} GROUP BY {bound}", "t.sql", 1)).text
-    (reach,) = find_reaches(ResolvedQuery.of(text, SCHEMA, TYPES), bound)
+    (reach,) = find_time_distances(ResolvedQuery.of(text, SCHEMA, TYPES), bound)
 
     assert (reach.relation, reach.column) == ("ev", "ts")
     widest = max(end - start for start, end in windows)
@@ -124,4 +124,4 @@ def test_an_input_that_a_condition_of_a_join_asks_is_read_whole():
         "AND EXISTS (SELECT 1 FROM ev x WHERE x.k = s.k AND x.v > 1)"
     )
 
-    assert find_reaches(ResolvedQuery.of(text, SCHEMA, TYPES), "ts") == ()
+    assert find_time_distances(ResolvedQuery.of(text, SCHEMA, TYPES), "ts") == ()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from freshline.plan.alert import AlertEvent, AlertKind, AlertLevel
+from freshline.freshness.alert import AlertEvent, AlertKind, AlertLevel
 from freshline.report.alerts.message import Message
 from tests.report.alerts.servers import WebServer, make_certificate, web_server
 

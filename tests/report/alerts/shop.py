@@ -16,10 +16,10 @@ from freshline.declare.graph import Graph
 from freshline.declare.project_settings import read_settings
 from freshline.errors import error_from_json
 from freshline.plan.project import open_project
-from freshline.plan.result import RefreshResult
 from freshline.values.names import TableName
 from freshline.values.position import Position, TablePosition
 from freshline.values.receipt import Receipt
+from freshline.values.result import RefreshResult
 from freshline.values.settings import Settings
 
 ORDERS, SPEND = TableName.parse("orders"), TableName.parse("sales.spend")

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from freshline.plan.alert import Alert, AlertEvent, AlertKind
-from freshline.plan.intentions import Suspension
+from freshline.freshness.alert import Alert, AlertEvent, AlertKind
+from freshline.freshness.intentions import Suspension
+from freshline.report.alerts.conditions import Process, Situation, TableCondition, Voice
 from freshline.report.alerts.evaluate import Evaluation, evaluate
 from freshline.report.alerts.history import Failing
-from freshline.report.alerts.standing import Process, Situation, TableCondition, Voice
 from freshline.values.names import TableName
 from freshline.values.settings import AlertSettings
 from freshline.values.spec import Mode

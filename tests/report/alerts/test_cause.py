@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from freshline.report.alerts.cause import late_cause
-from freshline.report.alerts.standing import Process, Situation, Voice
+from freshline.report.alerts.conditions import Process, Situation, Voice
 from freshline.values.spec import Mode
 from tests.report.alerts.situations import NOW, failing, name, silent, situation, table
 

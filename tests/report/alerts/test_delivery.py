@@ -14,7 +14,7 @@ import pytest
 from freshline.commit.control_store import ControlStore
 from freshline.commit.control_store.alerts import AlertStore
 from freshline.errors import DeliveryError, StorageError
-from freshline.plan.alert import Alert, AlertEvent, AlertKind, AlertLevel, Delivery, News
+from freshline.freshness.alert import Alert, AlertEvent, AlertKind, AlertLevel, Delivery, News
 from freshline.report.alerts.channels.channel import resolver
 from freshline.report.alerts.channels.webhook import WebhookChannel
 from freshline.report.alerts.delivery import Courier, due_deliveries

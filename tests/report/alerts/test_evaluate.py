@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freshline.plan.alert import AlertEvent, AlertKind, AlertLevel
+from freshline.freshness.alert import AlertEvent, AlertKind, AlertLevel
+from freshline.report.alerts.conditions import Situation, TableCondition, moment_text
 from freshline.report.alerts.evaluate import calm_seconds, compare
 from freshline.report.alerts.history import Arrivals
-from freshline.report.alerts.standing import Situation, TableCondition, moment_text
 from freshline.report.alerts.trouble import Trouble
 from freshline.values.settings import AlertSettings
 from tests.report.alerts.situations import NOW, Ledger, failing, silent, situation, suspension, table

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from freshline.errors import QueryError
-from freshline.plan.result import RefreshResult, State
 from freshline.report.alerts.history import Arrivals, History, add_record, add_records
+from freshline.values.result import RefreshResult, State
 from tests.report.alerts.situations import NOW, name
 
 RECORD = RefreshResult(

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from freshline.plan.record import Heartbeat
+from freshline.freshness.record import Heartbeat
+from freshline.report.alerts.conditions import Voice
 from freshline.report.alerts.silence import (
     Heard,
     Moment,
@@ -19,7 +20,6 @@ from freshline.report.alerts.silence import (
     sensor_states,
     switched_off,
 )
-from freshline.report.alerts.standing import Voice
 from freshline.values.spec import Mode
 from tests.report.alerts.situations import NOW
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from freshline.plan.alert import Alert, AlertEvent, AlertKind, AlertLevel
-from freshline.plan.intentions import FreshnessOverride, Suspension
+from freshline.freshness.alert import Alert, AlertEvent, AlertKind, AlertLevel
+from freshline.freshness.intentions import FreshnessOverride, Suspension
 from freshline.report.alerts.watch import Surroundings, Watch
 from freshline.values.freshness import Freshness
 from tests.lanes import long_but

@@ -20,16 +20,16 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.project_settings import read_settings
 from freshline.errors import QueryError
-from freshline.plan.alert import Alert, AlertEvent, AlertKind, AlertLevel, News
-from freshline.plan.intentions import FreshnessOverride, Suspension
+from freshline.freshness.alert import Alert, AlertEvent, AlertKind, AlertLevel, News
+from freshline.freshness.intentions import FreshnessOverride, Suspension
 from freshline.plan.project import open_project
-from freshline.plan.result import RefreshResult, State
 from freshline.report.lag_recorder import LagRecorder
 from freshline.report.status import TableStatus
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition
 from freshline.values.receipt import Receipt
+from freshline.values.result import RefreshResult, State
 from freshline.values.settings import Settings
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from freshline.plan.freshness_history import LagSample, LagSpan, Mark
+from freshline.freshness.history import LagSample, LagSpan, Mark
 from freshline.report.board.board import Row
 from freshline.report.board.chart import CHART_WIDTH, SPARK_HEIGHT, first_moment, graph_chart, lag_chart, spark
 from freshline.report.board.read import BoardReader

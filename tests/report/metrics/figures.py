@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from freshline.plan.alert import Alert, AlertKind, AlertLevel
-from freshline.plan.result import RefreshResult, State
+from freshline.freshness.alert import Alert, AlertKind, AlertLevel
 from freshline.report.metrics.counts import Durations, PromiseSeconds, RefreshCounts
 from freshline.report.metrics.families import EngineFigures, Heap, ProcessFigures, TableFigures
 from freshline.report.status import LastRefresh, TableStatus
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 # Quotes, a tag, a line feed, a backslash at the end, a mark that turns the direction, half a character, and much of it.

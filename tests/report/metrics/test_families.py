@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from freshline.plan.intentions import Suspension
-from freshline.plan.result import State
+from freshline.freshness.intentions import Suspension
 from freshline.report.metrics.counts import BUCKETS, Durations, PromiseSeconds, RefreshCounts, strategy_of
 from freshline.report.metrics.exposition import LONGEST_LABEL, Family, label_text, labels, text_of
 from freshline.report.metrics.families import EngineFigures, families_of
 from freshline.values.names import TableName
+from freshline.values.result import State
 from tests.report.metrics.figures import HOSTILE, NOW, alert, figures, outcome, status, table
 from tests.report.metrics.promtool import check_metrics
 

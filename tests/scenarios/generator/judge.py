@@ -10,18 +10,18 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import DeclarationErrors, IncrementalError, RequestError
 from freshline.plan.request import RefreshRequest
-from freshline.plan.result import RefreshResult
 from freshline.query.clock import ClockSpan
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.keys import Affected, find_affected
-from freshline.refresh.cancellation import Cancellation
 from freshline.run import open_runtime, refresh_table
 from freshline.testing import Lab
 from freshline.values.clock import CLOCK
 from freshline.values.names import TableName
 from freshline.values.reason import Reason
+from freshline.values.result import RefreshResult
 from tests.scenarios.generator.case import BEGINNING, FIRST_DAY, ROUND, Case, Table
 from tests.scenarios.generator.second_engine import BACKWARD, FORWARD, NotReadError, Row, SecondEngine, plain
 from tests.scenarios.generator.values import SPARK, declaration, type_of

@@ -27,16 +27,16 @@ from pyspark.sql import SparkSession
 
 import freshline
 from freshline.commit.delta_log import newest_version, read_receipts
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import DefinitionChangedError, FreshnessError, RequestError, SavepointError
 from freshline.plan.request import RefreshRequest
-from freshline.plan.result import RefreshResult
-from freshline.refresh.cancellation import Cancellation
 from freshline.report.status import TableStatus, read_status
 from freshline.run import refresh_order, refresh_table
 from freshline.testing import Crash as Crashed
 from freshline.testing import Lab
 from freshline.testing.models import linear_model
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult
 from tests.scenarios.graphs.by_definition import Definitions, Rows
 from tests.scenarios.graphs.case import (
     BEGINNING,

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from freshline.attempt.attempt import Attempt
 from freshline.errors import ConstraintError
+from freshline.refresh.attempt import Attempt
 from tests.scenarios.graphs.case import Table
 from tests.stand_in import Inputs, connection, rows_by
 

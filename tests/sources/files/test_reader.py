@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from freshline.commit.warehouse import Warehouse
+from freshline.compute.cancellation import Cancellation
 from freshline.declare.source import declare_source
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.files.reader import FilesReader
 from freshline.sources.reader import ReadRequest
 from freshline.sql.clauses import SourceClauses

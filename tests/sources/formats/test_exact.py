@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from freshline.refresh.inputs import RECORD
+from freshline.compute.inputs import RECORD
 from freshline.sources.files.lines import Inspected, LineReading, inspect_files
 from freshline.sources.files.plain_json import DOUBT, end_reading, parse_plain
 from freshline.sources.files.position import FileMark

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from freshline.commit.warehouse import Warehouse
+from freshline.compute.cancellation import Cancellation
 from freshline.declare.source import declare_source
 from freshline.errors import FreshlineError
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.jdbc.reader import QueryReader
 from freshline.sources.reader import ReadRequest
 from freshline.sql.clauses import SourceClauses

@@ -9,8 +9,8 @@ from decimal import Decimal
 
 import pytest
 
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import CancelledError
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.jdbc import mysql as mysql_module
 from freshline.sources.jdbc.mysql import MysqlDatabase
 from freshline.sources.jdbc.rows import RowReader

@@ -7,7 +7,7 @@ import threading
 import psycopg
 import pytest
 
-from freshline.refresh.cancellation import Cancellation
+from freshline.compute.cancellation import Cancellation
 from freshline.sources.jdbc.postgres import xmin_condition
 from freshline.sources.jdbc.rows import RowReader
 from freshline.sources.reader import ReadRequest

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from freshline.compute.cancellation import Cancellation
 from freshline.declare.source import declare_source
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.kinesis.connector import SEQUENCE, SHARD, SUB_SEQUENCE
 from freshline.sources.reader import VERDICT, ReadRequest
 from freshline.sql.clauses import SourceClauses

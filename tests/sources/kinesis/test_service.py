@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import BrokerError, CancelledError, RequestError, StreamError
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.kinesis import client as client_module
 from freshline.sources.reader import ReadRequest
 from freshline.values.format import VALUE

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import OffsetsLostError, ShardGoneError, StreamError, StreamReplacedError
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.kinesis.shards import StreamState, is_at_edge
 from freshline.sources.kinesis.walk import Walk
 from tests.lanes import few_or_many

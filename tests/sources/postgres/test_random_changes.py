@@ -8,8 +8,8 @@ from itertools import count
 import psycopg
 import pytest
 
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import DatabaseError
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.postgres.connector import Postgres
 from freshline.sources.postgres.events import ChangeReader, SnapshotReader
 from freshline.sources.postgres.facts import require_table

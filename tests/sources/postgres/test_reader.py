@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from freshline.commit.warehouse import Warehouse
+from freshline.compute.cancellation import Cancellation
 from freshline.declare.source import declare_source
 from freshline.errors import FreshlineError
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.postgres import reader as reader_module
 from freshline.sources.postgres.position import lsn_text
 from freshline.sources.postgres.reader import PostgresReader

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from freshline.commit.warehouse import Warehouse
+from freshline.compute.cancellation import Cancellation
 from freshline.declare.source import declare_source
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.reader import ReadRequest
 from freshline.sql.clauses import SourceClauses
 from freshline.sql.statement import read_statement

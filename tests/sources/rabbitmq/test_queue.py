@@ -14,6 +14,7 @@ from decimal import Decimal
 import pika
 import pytest
 
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import (
     BrokerError,
     CancelledError,
@@ -23,7 +24,6 @@ from freshline.errors import (
     QueueReplacedError,
     StorageError,
 )
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.rabbitmq import queue as queue_module
 from freshline.sources.rabbitmq.position import QueuePosition
 from freshline.sources.reader import ReadRequest

@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import pytest
 
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import BrokerError
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.reader import ReadRequest
 from freshline.testing.crash import Crash
 from tests.lanes import few_or_many

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import BrokerError, OffsetsLostError, QueueError, QueueReplacedError, RequestError
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.rabbitmq import stream as stream_module
 from freshline.sources.reader import ReadRequest
 from freshline.values.format import VALUE

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from freshline.commit.control_rows import FORMAT
 from freshline.commit.control_store.store import KEPT_RECORDS, KEPT_REFRESHES, KEPT_REQUESTS, ControlStore
-from freshline.plan.record import Check
+from freshline.freshness.record import Check
 
 __all__ = ["FORMAT", "KEPT_RECORDS", "KEPT_REFRESHES", "KEPT_REQUESTS", "Check", "ControlStore"]

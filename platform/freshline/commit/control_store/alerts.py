@@ -16,7 +16,7 @@ from sqlalchemy import RowMapping, and_, delete, insert, or_, select, update
 from freshline.commit.control_rows import time_of
 from freshline.commit.control_store.database import Database, key_of, text_of
 from freshline.commit.control_store.schema import ALERTS, AWAITED, DELIVERIES
-from freshline.plan.alert import Alert, AlertEvent, AlertKind, AlertLevel, Delivery, News
+from freshline.freshness.alert import Alert, AlertEvent, AlertKind, AlertLevel, Delivery, News
 from freshline.values.names import TableName
 
 KEPT_ALERTS = 1000

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, insert, select
 from freshline.commit.control_rows import heartbeat_of
 from freshline.commit.control_store.database import Database, text_of
 from freshline.commit.control_store.schema import HEARTBEATS
-from freshline.plan.record import Heartbeat
+from freshline.freshness.record import Heartbeat
 
 
 class HeartbeatStore:

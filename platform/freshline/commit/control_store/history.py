@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, Table, case, delete, func, insert, selec
 from freshline.commit.control_rows import time_of
 from freshline.commit.control_store.database import Database, key_of, text_of
 from freshline.commit.control_store.schema import HOURS, MARKS, SPANS
-from freshline.plan.freshness_history import (
+from freshline.freshness.history import (
     KEPT_HOURS,
     KEPT_SPANS,
     LONGEST_GAP,
@@ -34,8 +34,8 @@ from freshline.plan.freshness_history import (
     sample_of,
     sums_of,
 )
-from freshline.plan.result import DECISIONS, RefreshResult
 from freshline.values.names import TableName
+from freshline.values.result import DECISIONS, RefreshResult
 
 _LAG = tuple(LagSpan.__dataclass_fields__)
 _SUMS = tuple(RefreshSums.__dataclass_fields__)

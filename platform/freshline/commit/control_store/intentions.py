@@ -14,7 +14,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from freshline.commit.control_rows import intentions_of, time_of
 from freshline.commit.control_store.database import Database, key_of, text_of
 from freshline.commit.control_store.schema import FAILURES, GENERATIONS, OVERRIDES, SUSPENSIONS
-from freshline.plan.intentions import FailureRow, FreshnessOverride, Intentions, Suspension
+from freshline.freshness.intentions import FailureRow, FreshnessOverride, Intentions, Suspension
 from freshline.values.names import TableName
 
 

@@ -33,12 +33,12 @@ from freshline.commit.control_store.heartbeats import HeartbeatStore
 from freshline.commit.control_store.history import HistoryStore, add_refresh
 from freshline.commit.control_store.intentions import IntentionStore
 from freshline.commit.control_store.schema import CHECKS, EPOCHS, IDENTITIES, REFRESHES, REQUESTS
-from freshline.plan.intentions import FreshnessOverride, Suspension
-from freshline.plan.record import Check, RequestRecord, source_position
+from freshline.freshness.intentions import FreshnessOverride, Suspension
+from freshline.freshness.record import Check, RequestRecord, source_position
 from freshline.plan.request import BACKFILL
-from freshline.plan.result import DECISIONS, RefreshResult, State, Strategy
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition
+from freshline.values.result import DECISIONS, RefreshResult, State, Strategy
 
 KEPT_REFRESHES = 200
 # The most records of a table: so many of each kind, which are refreshes and decisions, full and not, with a commit and

@@ -32,9 +32,9 @@ from freshline.dagster.materialize import SCHEDULED
 from freshline.dagster.scheduler import BATCH, STOPPED, SUPERVISOR
 from freshline.dagster.sensors.runs import in_progress
 from freshline.declare.graph import Graph
-from freshline.plan.batch import Attempt, BatchPlan, batch_tables, plan_batch
-from freshline.plan.due import due_tables, with_driving
-from freshline.plan.lag import is_future
+from freshline.freshness.batch import BatchPlan, RunAttempts, batch_tables, plan_batch
+from freshline.freshness.due import due_tables, with_driving
+from freshline.freshness.lag import is_future
 from freshline.report.notices import EVENTS_A_TICK, TableUpkeep
 from freshline.values.names import TableName
 from freshline.values.settings import Settings
@@ -49,7 +49,7 @@ _SHOWN = 5
 class Cursor:
     """The memory that one tick leaves to the next; `paused`: the other sensor's tables were reported as paused."""
 
-    attempts: Mapping[TableName, Attempt] = field(default_factory=dict)
+    attempts: Mapping[TableName, RunAttempts] = field(default_factory=dict)
     paused: bool = False
 
     def to_json(self) -> str:
@@ -74,7 +74,7 @@ class Cursor:
             if value["format"] != FORMAT:
                 return cls()
             attempts = {
-                TableName.parse(name): Attempt(int(count), datetime.fromtimestamp(again_at, UTC))
+                TableName.parse(name): RunAttempts(int(count), datetime.fromtimestamp(again_at, UTC))
                 for name, (count, again_at) in value["attempts"].items()
             }
             return cls(attempts, bool(value["paused"]))

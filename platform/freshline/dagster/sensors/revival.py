@@ -21,7 +21,7 @@ from freshline.engine.lock import find_holder
 from freshline.engine.state_file import read_state
 from freshline.engine.up_record import MARK, UpRecord, record_file
 from freshline.errors import EngineError
-from freshline.plan.record import Heartbeat
+from freshline.freshness.record import Heartbeat
 from freshline.values.settings import Settings, as_private
 
 # The heartbeat by which starts are counted: it outlives a code server, which a memory would not.

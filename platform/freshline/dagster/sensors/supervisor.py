@@ -46,8 +46,7 @@ from freshline.dagster.sensors.revival import keep_engine
 from freshline.declare.graph import Graph
 from freshline.engine.watch_health import read_watch_problems
 from freshline.errors import FreshlineError
-from freshline.plan.batch import batch_tables
-from freshline.plan.result import RefreshResult, State
+from freshline.freshness.batch import batch_tables
 from freshline.report.notices import (
     CHECK_SECONDS,
     EVENTS_A_TICK,
@@ -62,6 +61,7 @@ from freshline.report.notices import (
 )
 from freshline.report.status import TableStatus
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 from freshline.values.settings import Settings
 from freshline.values.spec import SourceSpec
 

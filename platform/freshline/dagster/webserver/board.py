@@ -38,7 +38,7 @@ from freshline.engine.client import EngineClient
 from freshline.engine.declarations import Declarations
 from freshline.engine.watch_health import read_watch_problems
 from freshline.errors import DeclarationError, EngineError, FreshlineError, RequestError
-from freshline.plan.standing import mistakes_of, open_standing
+from freshline.plan.valid_project import mistakes_of, open_valid_project
 from freshline.report.board.board import Board, Choice
 from freshline.report.board.page import ADDRESS, render_all, render_message, render_table
 from freshline.report.status import RowCounts
@@ -269,6 +269,6 @@ class _Source:
             try:
                 self._declarations = Declarations(self._settings)
             except DeclarationError as error:
-                return open_standing(self._settings).graph, mistakes_of(error)
+                return open_valid_project(self._settings).graph, mistakes_of(error)
         graph, wrong = self._declarations.check(), self._declarations.error
         return graph, () if wrong is None else mistakes_of(wrong)

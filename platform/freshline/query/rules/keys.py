@@ -12,7 +12,7 @@ from freshline.query.clock import ClockSpan
 from freshline.query.exactness import Exactness, read_exactness
 from freshline.query.resolved import Lifted, ResolvedQuery
 from freshline.query.rules.key_columns import Context, choose_columns, find_keys, refuse_disorder
-from freshline.query.rules.reaches import Reach, find_reaches
+from freshline.query.rules.time_distance import TimeDistance, find_time_distances
 from freshline.query.tree import (
     NotDerivedError,
     RelationState,
@@ -72,7 +72,7 @@ class Affected:
     stages: tuple[Stage, ...]
     queries: tuple[str, ...]
     guards: tuple[tuple[str, Reason], ...] = ()
-    reaches: tuple[Reach, ...] = ()
+    reaches: tuple[TimeDistance, ...] = ()
 
     def at(self, clock: ClockSpan) -> Affected:
         """The same for two instants, of a query with temporal filters."""
@@ -118,7 +118,9 @@ def find_affected(
     except NotDerivedError as error:
         return error.reason
     written, whole = _as_written(exactness, context.changed)
-    reaches = tuple(reach for column in columns for reach in _of_times(find_reaches(query, column), query.known_types))
+    reaches = tuple(
+        reach for column in columns for reach in _of_times(find_time_distances(query, column), query.known_types)
+    )
     return Affected(columns, whole, (*stages, *written), tuple(queries), tuple(guards.items()), reaches)
 
 
@@ -147,18 +149,18 @@ def _time_of_joins(
     """A column with the time by which several inputs are joined, so that less of them is read; empty without one."""
     if not isinstance(top.query, exp.Select) or len(sources_of(top.query)) < 2:
         return ()
-    known = [find_reaches(query, name) for name in columns]
+    known = [find_time_distances(query, name) for name in columns]
     if any(len({reach.relation for reach in _of_times(found, query.known_types)}) > 1 for found in known):
         return ()
     for name in exactness.exact_columns(top.query):
         if name not in columns:
-            found = _of_times(find_reaches(query, name), query.known_types)
+            found = _of_times(find_time_distances(query, name), query.known_types)
             if len({reach.relation for reach in found}) > 1:
                 return (name,)
     return ()
 
 
-def _of_times(reaches: tuple[Reach, ...], types: Types) -> tuple[Reach, ...]:
+def _of_times(reaches: tuple[TimeDistance, ...], types: Types) -> tuple[TimeDistance, ...]:
     """Those of inputs whose columns are known to have timestamps in all readings."""
     others = {
         reach.relation

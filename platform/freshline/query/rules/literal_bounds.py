@@ -18,7 +18,7 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from freshline.query.functions import is_aggregate
-from freshline.query.rules.reaches import Comparison, comparisons, laterals_of
+from freshline.query.rules.time_distance import Comparison, comparisons, laterals_of
 from freshline.query.rules.time_range import Lateral, Scale, TimeRange, range_of
 from freshline.query.tree import DIALECT, KINDS, TOUCHED, RelationState, conjuncts, sources_of, sql, view_of
 

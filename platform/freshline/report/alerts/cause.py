@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from freshline.plan.intentions import Suspension
+from freshline.freshness.intentions import Suspension
+from freshline.report.alerts.conditions import Situation, TableCondition, Voice, moment_text
 from freshline.report.alerts.history import Failing
-from freshline.report.alerts.standing import Situation, TableCondition, Voice, moment_text
 from freshline.report.table_text import duration_text
 from freshline.values.names import TableName
 from freshline.values.spec import Mode

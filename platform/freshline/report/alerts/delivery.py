@@ -17,7 +17,7 @@ from traceback import format_tb
 
 from freshline.commit.control_store.alerts import AlertStore
 from freshline.errors import DeliveryError, FreshlineError
-from freshline.plan.alert import Delivery
+from freshline.freshness.alert import Delivery
 from freshline.report.alerts.channels.channel import Channel
 from freshline.report.alerts.message import Message
 

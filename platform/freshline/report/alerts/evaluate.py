@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from freshline.plan.alert import Alert, AlertEvent, AlertKind, AlertLevel, News
-from freshline.report.alerts.standing import Situation, Voice
+from freshline.freshness.alert import Alert, AlertEvent, AlertKind, AlertLevel, News
+from freshline.report.alerts.conditions import Situation, Voice
 from freshline.report.alerts.trouble import Trouble, find_troubles
 from freshline.values.settings import AlertSettings
 

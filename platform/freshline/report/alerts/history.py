@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from freshline.plan.request import BACKFILL, MANUAL
-from freshline.plan.result import RefreshResult, State
 from freshline.values.names import TableName
+from freshline.values.result import RefreshResult, State
 
 WINDOW = timedelta(hours=1)
 _MINUTE = timedelta(minutes=1)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from freshline.plan.alert import PROCESSES, AlertEvent, AlertKind, AlertLevel, Delivery
-from freshline.report.alerts.standing import moment_text
+from freshline.freshness.alert import PROCESSES, AlertEvent, AlertKind, AlertLevel, Delivery
+from freshline.report.alerts.conditions import moment_text
 from freshline.report.table_text import printable
 
 _WORDS = {

@@ -20,12 +20,12 @@ from typing import Any
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.errors import EngineError, StorageError
-from freshline.plan.alert import Delivery, News
-from freshline.plan.record import Heartbeat
-from freshline.report.alerts.channels.opened import OpenedChannel, open_channels
+from freshline.freshness.alert import Delivery, News
+from freshline.freshness.record import Heartbeat
+from freshline.report.alerts.channels.configured import ConfiguredChannel, open_channels
+from freshline.report.alerts.conditions import moment_text
 from freshline.report.alerts.delivery import Courier
 from freshline.report.alerts.message import Message, message_of
-from freshline.report.alerts.standing import moment_text
 from freshline.report.alerts.watch import Surroundings, Watch
 from freshline.report.alerts.watch_health import CHANNELS, WATCH
 from freshline.values.settings import Settings
@@ -193,7 +193,7 @@ def _watch(settings: Settings, surroundings: Surroundings, store: ControlStore, 
     )
 
 
-def _couriers(settings: Settings, store: ControlStore, channels: Mapping[str, OpenedChannel]) -> list[Courier]:
+def _couriers(settings: Settings, store: ControlStore, channels: Mapping[str, ConfiguredChannel]) -> list[Courier]:
     return [
         Courier(name, channel, store.alerts, partial(_message, settings), prepare=channel.open)
         for name, channel in channels.items()

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from freshline.plan.record import Heartbeat
-from freshline.report.alerts.standing import Process, Voice, moment_text
+from freshline.freshness.record import Heartbeat
+from freshline.report.alerts.conditions import Process, Voice, moment_text
 from freshline.values.spec import Mode
 
 ENGINE_SILENT_SECONDS = 10.0  # it beats every two

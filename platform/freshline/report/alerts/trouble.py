@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from freshline.plan.alert import AlertKind, AlertLevel
+from freshline.freshness.alert import AlertKind, AlertLevel
 from freshline.report.alerts.cause import failing_cause, late_cause, suspended_above, suspended_cause
-from freshline.report.alerts.standing import (
+from freshline.report.alerts.conditions import (
     ENGINE,
     SCHEDULER,
     Process,

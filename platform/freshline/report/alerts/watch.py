@@ -18,10 +18,18 @@ from datetime import datetime, timedelta
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.plan.alert import Alert
-from freshline.plan.intentions import Intentions
-from freshline.plan.record import Heartbeat
-from freshline.plan.result import State
+from freshline.freshness.alert import Alert
+from freshline.freshness.intentions import Intentions
+from freshline.freshness.record import Heartbeat
+from freshline.report.alerts.conditions import (
+    ENGINE,
+    SCHEDULER,
+    Process,
+    Situation,
+    TableCondition,
+    Voice,
+    table_standing,
+)
 from freshline.report.alerts.evaluate import Evaluation, evaluate
 from freshline.report.alerts.history import WINDOW, History, add_records
 from freshline.report.alerts.silence import (
@@ -36,18 +44,10 @@ from freshline.report.alerts.silence import (
     sensor_states,
     switched_off,
 )
-from freshline.report.alerts.standing import (
-    ENGINE,
-    SCHEDULER,
-    Process,
-    Situation,
-    TableCondition,
-    Voice,
-    table_standing,
-)
 from freshline.report.lag_recorder import LagRecorder
 from freshline.report.status import read_status
 from freshline.values.names import TableName
+from freshline.values.result import State
 from freshline.values.settings import AlertSettings
 
 LOG = logging.getLogger(__name__)

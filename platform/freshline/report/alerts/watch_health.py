@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from freshline.plan.record import Heartbeat
-from freshline.report.alerts.standing import moment_text
+from freshline.freshness.record import Heartbeat
+from freshline.report.alerts.conditions import moment_text
 
 # The name of the heartbeat, and what in it has the channels.
 WATCH, CHANNELS = "watch", "channels"

@@ -12,13 +12,13 @@ from datetime import datetime
 from enum import StrEnum
 
 from freshline.declare.graph import Graph
-from freshline.plan.alert import Alert
-from freshline.plan.freshness_history import Hour, LagSpan, Mark, Summary
-from freshline.plan.result import State
+from freshline.freshness.alert import Alert
+from freshline.freshness.history import Hour, LagSpan, Mark, Summary
 from freshline.report.board.calendar import Calendar
 from freshline.report.samples import Sample
 from freshline.report.status import TableStatus
 from freshline.values.names import TableName
+from freshline.values.result import State
 
 
 class BoardState(StrEnum):

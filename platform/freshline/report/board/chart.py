@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from freshline.plan.freshness_history import Hour, LagSpan, Mark, hour_of
-from freshline.plan.result import DECISIONS, State
+from freshline.freshness.history import Hour, LagSpan, Mark, hour_of
 from freshline.report.board.board import Row
 from freshline.report.table_text import count_text, duration_text, freshness_text
 from freshline.values.names import TableName
+from freshline.values.result import DECISIONS, State
 
 SPARK_WIDTH, SPARK_HEIGHT = 120, 28
 CHART_WIDTH, CHART_HEIGHT, STRIP = 960, 240, 34

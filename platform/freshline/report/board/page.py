@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
-from freshline.plan.freshness_history import Mark
+from freshline.freshness.history import Mark
 from freshline.report.board.board import SORTS, Board, BoardState, Choice, Row, TablePage, chosen_rows, sort_value
 from freshline.report.board.chart import (
     BOX_HEIGHT,

@@ -21,10 +21,10 @@ from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.errors import FreshlineError
-from freshline.plan.alert import Alert, open_alerts
-from freshline.plan.freshness_cost import FreshnessExplained, explain_freshness
-from freshline.plan.freshness_history import Mark, cut_text
-from freshline.plan.intentions import apply_overrides
+from freshline.freshness.alert import Alert, open_alerts
+from freshline.freshness.cost import FreshnessExplained, explain_freshness
+from freshline.freshness.history import Mark, cut_text
+from freshline.freshness.intentions import apply_overrides
 from freshline.query.resolved import ColumnLineage, find_lineage
 from freshline.report.board.board import Board, ColumnFact, Declaration, Row, TablePage, board_rows
 from freshline.report.board.calendar import Calendar, make_calendar

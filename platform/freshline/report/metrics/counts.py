@@ -10,9 +10,9 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from freshline.plan.result import RefreshResult, State
 from freshline.report.metrics.exposition import label_text
 from freshline.report.status import TableStatus
+from freshline.values.result import RefreshResult, State
 
 # Upper bounds in seconds. Continuous tables take tenths of a second, a full refresh takes minutes or hours.
 BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)

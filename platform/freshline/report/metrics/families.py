@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
 
-from freshline.plan.alert import Alert
+from freshline.freshness.alert import Alert
 from freshline.report.metrics.counts import BUCKETS, Durations, PromiseSeconds, RefreshCounts
 from freshline.report.metrics.exposition import COUNTER, GAUGE, HISTOGRAM, Family, Labels, Sample, labels, samples_of
 from freshline.report.status import TableStatus

@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pymysql
 
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import DatabaseError, DatabaseRefusedError, SourceError
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.databases.this_machine import is_this_machine
 from freshline.sources.tls import TlsFiles
 

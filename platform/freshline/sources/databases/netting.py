@@ -13,8 +13,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from freshline.refresh.inputs import FILE, RECORD, SEQ
-from freshline.refresh.literal import quoted
+from freshline.compute.inputs import FILE, RECORD, SEQ
+from freshline.compute.literal import quoted
 from freshline.sources.records import record_schema
 from freshline.values.change import DELETE, OP, TRUNCATE
 from freshline.values.format import PARSED

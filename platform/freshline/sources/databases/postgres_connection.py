@@ -16,8 +16,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import version as libpq_version
 
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import DatabaseError, DatabaseRefusedError, SourceError
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.databases.postgres_values import DatabaseType
 from freshline.sources.databases.this_machine import is_this_machine
 from freshline.sources.tls import TlsFiles

@@ -20,8 +20,8 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
-from freshline.refresh.inputs import FILE, RECORD
-from freshline.refresh.literal import quoted
+from freshline.compute.inputs import FILE, RECORD
+from freshline.compute.literal import quoted
 from freshline.sources.files.connector import Files
 from freshline.sources.files.lines import Inspected, is_packed
 from freshline.sources.files.position import FileMark

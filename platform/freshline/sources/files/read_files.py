@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow.dataset as ds
 
 from freshline.commit.delta_log import exists
-from freshline.refresh.inputs import SEQ
+from freshline.compute.inputs import SEQ
 from freshline.sources.files.position import FileMark, FilesPosition
 
 Numbers = npt.NDArray[np.uint64]

@@ -23,12 +23,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from freshline.compute.cancellation import Cancellation
+from freshline.compute.inputs import FILE, RECORD
 from freshline.errors import FileChangedError, FilesMisreadError, FreshlineError, SourceError, UndeclaredFieldsError
-from freshline.refresh.cancellation import Cancellation
-from freshline.refresh.inputs import FILE, RECORD
 from freshline.sources.files import contained as contained_module
 from freshline.sources.files import lines as lines_module
-from freshline.sources.files.apart import inspect_apart
 from freshline.sources.files.connector import Files
 from freshline.sources.files.contained import inspect_contained, read_contained, schema_of
 from freshline.sources.files.landing import Listing, find_unread, list_landing
@@ -49,6 +48,7 @@ from freshline.sources.files.lines import (
 from freshline.sources.files.plain_json import count_plain, end_reading, may_be_plain, read_plain
 from freshline.sources.files.position import FileMark, FilesPosition
 from freshline.sources.files.read_files import ReadFiles
+from freshline.sources.files.separate_process import inspect_in_process
 from freshline.sources.files.side_table import flush_names
 from freshline.sources.formats import container as container_module
 from freshline.sources.formats.container import Container
@@ -190,7 +190,7 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
             if container is None:
                 files = tuple(inspect_files(self._folder, portion.marks, reading, check))
             else:
-                inspect = inspect_apart if container.may_abort else inspect_contained
+                inspect = inspect_in_process if container.may_abort else inspect_contained
                 files = tuple(inspect(self._folder, portion.marks, container, reading, check))
         except PassingError as error:
             raise SourceError(

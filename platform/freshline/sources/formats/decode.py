@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from freshline.refresh.kept_columns import kept
+from freshline.compute.shared_columns import shared_column
 from freshline.sources.formats.csv_fields import Dialect
 from freshline.sources.formats.exact import Record, has_half_character, is_whole, read_as
 from freshline.sources.formats.framing import FRAME_BYTES
@@ -48,7 +48,7 @@ def _body(text: str, most: int) -> Column:
     return F.when(marked, F.substring(text, 2, most)).otherwise(F.col(text))
 
 
-@kept
+@shared_column
 def _json_error(text: str, most: int, code: str) -> Column:
     """The code of a text that is no object of JSON, beside what PARSED says; NULL for one that is."""
     # By itself Spark's parser reads the first value of a line and forgets the rest, so what is behind it is checked.

@@ -19,8 +19,8 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from freshline.compute.literal import quoted
 from freshline.errors import RegistryRefusedError, SchemaIdError
-from freshline.refresh.literal import quoted
 from freshline.sources.formats import avro_schema, avro_topics, avro_values, fit, framing, protobuf_topics
 from freshline.sources.formats.avro_schema import NoSchema, Record, read_schema, sql_type
 from freshline.sources.formats.avro_topics import FramedAvro, FramedReading, FramedSchema, read_framed_schema

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from freshline.refresh.cancellation import Cancellation
+from freshline.compute.cancellation import Cancellation
 from freshline.sources.jdbc.facts import FoundTable, ServerFacts, TablePart
 
 # A row as a text of its own, and the texts of its fields: those of the columns, and of the growing one.

@@ -10,7 +10,7 @@ from typing import Any
 
 from pymysql.cursors import SSCursor
 
-from freshline.refresh.cancellation import Cancellation
+from freshline.compute.cancellation import Cancellation
 from freshline.sources.databases.mysql_connection import MysqlConnection, unread
 from freshline.sources.databases.mysql_values import MysqlType, accepted_types, value_reader
 from freshline.sources.jdbc.connector import Jdbc

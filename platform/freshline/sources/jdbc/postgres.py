@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from freshline.refresh.cancellation import Cancellation
+from freshline.compute.cancellation import Cancellation
 from freshline.sources.databases.postgres_connection import PostgresConnection, TypeCatalog, cancels
 from freshline.sources.databases.postgres_values import DatabaseType, accepted_types, copy_fields, value_reader
 from freshline.sources.jdbc.connector import Jdbc, Name

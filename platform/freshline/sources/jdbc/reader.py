@@ -23,10 +23,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from freshline.commit.delta_log import exists
+from freshline.compute.cancellation import Cancellation
+from freshline.compute.inputs import FILE, RECORD, SEQ
+from freshline.compute.literal import quoted
 from freshline.errors import DatabaseError, DatabaseRefusedError, StorageError
-from freshline.refresh.cancellation import Cancellation
-from freshline.refresh.inputs import FILE, RECORD, SEQ
-from freshline.refresh.literal import quoted
 from freshline.sources.databases.netting import KEPT, changed_rows, gone_rows, stored_rows
 from freshline.sources.jdbc.connector import Jdbc
 from freshline.sources.jdbc.database import Database, Session, Since

@@ -19,8 +19,8 @@ from typing import ClassVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from freshline.compute.inputs import FILE, RECORD
 from freshline.errors import BrokerError, FreshlineError, SourceError, TopicReplacedError
-from freshline.refresh.inputs import FILE, RECORD
 from freshline.sources.kafka.client import Brokers, TopicClient, read_range, resolve_brokers
 from freshline.sources.kafka.connector import HEADERS, KEY, PARTITION, TIMESTAMP, TOPIC, Kafka
 from freshline.sources.kafka.position import TopicPosition

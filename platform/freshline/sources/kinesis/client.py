@@ -20,8 +20,8 @@ from botocore import exceptions
 from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import UNREADABLE, BrokerError, SourceError, StreamError
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.kinesis.connector import Kinesis
 from freshline.sources.kinesis.shards import Shard, StreamState, milliseconds_of
 

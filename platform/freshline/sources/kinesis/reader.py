@@ -19,6 +19,8 @@ from typing import Any, ClassVar
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from freshline.compute.cancellation import Cancellation
+from freshline.compute.inputs import RECORD
 from freshline.errors import (
     FreshlineError,
     OffsetsLostError,
@@ -27,8 +29,6 @@ from freshline.errors import (
     StorageError,
     StreamReplacedError,
 )
-from freshline.refresh.cancellation import Cancellation
-from freshline.refresh.inputs import RECORD
 from freshline.sources.kinesis.client import Client
 from freshline.sources.kinesis.connector import SHARD, Kinesis
 from freshline.sources.kinesis.position import KinesisPosition, ShardPosition

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
-from freshline.refresh.inputs import FILE
+from freshline.compute.inputs import FILE
 from freshline.sources.databases.spill import Spill
 from freshline.sources.kinesis.connector import PARTITION_KEY, SEQUENCE, SHARD, SUB_SEQUENCE, TIMESTAMP
 from freshline.sources.reader import VERDICT

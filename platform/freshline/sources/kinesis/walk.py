@@ -11,8 +11,8 @@ import time
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import BrokerError
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.kinesis.aggregates import UserRecord, user_records
 from freshline.sources.kinesis.client import Client, IteratorExpiredError, Page, Record, SequenceGoneError
 from freshline.sources.kinesis.connector import ALL, Kinesis

@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
 from freshline.commit.notes import read_note, remove_note, write_note
+from freshline.compute.cancellation import Cancellation
+from freshline.compute.inputs import FILE, RECORD
 from freshline.errors import DatabaseError, DatabaseRefusedError, FreshlineError, StorageError
-from freshline.refresh.cancellation import Cancellation
-from freshline.refresh.inputs import FILE, RECORD
 from freshline.sources.databases.netting import changed_rows, gone_rows, stored_rows
 from freshline.sources.postgres.connector import COMMIT, Postgres
 from freshline.sources.postgres.events import ChangeReader, ReadTable, SnapshotReader, UnfitTypeError

@@ -15,13 +15,13 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import (
     DatabaseError,
     PublicationError,
     SlotForeignError,
     SourceError,
 )
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.databases.postgres_connection import PostgresConnection, TypeCatalog, cancels
 from freshline.sources.postgres.connector import Postgres
 from freshline.sources.postgres.events import NamedValues, ReadTable

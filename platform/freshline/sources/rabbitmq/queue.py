@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from freshline.commit.delta_log import exists
 from freshline.commit.notes import read_note, write_note
+from freshline.compute.cancellation import Cancellation
 from freshline.errors import (
     BrokerError,
     FreshlineError,
@@ -30,7 +31,6 @@ from freshline.errors import (
     RedeliveredError,
     StorageError,
 )
-from freshline.refresh.cancellation import Cancellation
 from freshline.sources.rabbitmq.client import Client, Message, heard_at, message_of, receive
 from freshline.sources.rabbitmq.connector import AT_LEAST_ONCE, DIGEST, RabbitMq
 from freshline.sources.rabbitmq.position import QueuePosition, RabbitPosition
@@ -70,11 +70,11 @@ class QueuePortion(Portion):
     """Up to `wanted` messages. `held` is the batch once it is prepared."""
 
     wanted: int = 0
-    held: Held | None = None
+    held: UnacknowledgedBatch | None = None
 
 
 @dataclass
-class Held:
+class UnacknowledgedBatch:
     """A batch that was received and not acknowledged.
 
     `first` is the number of its first message, `tag` is that of its last one. `may_be_known` says that messages without
@@ -106,7 +106,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
         self._rabbit = spec.connection
         self._client = Client(spec.connection, self.where)
         self._channel: BlockingChannel | None = None
-        self._held: Held | None = None
+        self._held: UnacknowledgedBatch | None = None
         # Whether the queue was empty once since the channel was opened: messages that come then were never sent before,
         # unless they are marked.
         self._was_empty = False
@@ -295,7 +295,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
             held=held,
         )
 
-    def _receive(self, url: str, portion: QueuePortion, cancellation: Cancellation) -> Held:
+    def _receive(self, url: str, portion: QueuePortion, cancellation: Cancellation) -> UnacknowledgedBatch:
         rows = MessageRows(self.host.warehouse.notes / "reading" / str(self.spec.name))
         # A process that was killed may have left files.
         rows.remove()
@@ -305,7 +305,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
             batch = _Batch(rows, self._rabbit, first)
             if self._channel is None or not self._channel.is_open:
                 self._channel = self._open(connection, batch)
-            held = Held(rows, portion.before, first, self._channel, may_be_known=not self._was_empty)
+            held = UnacknowledgedBatch(rows, portion.before, first, self._channel, may_be_known=not self._was_empty)
             try:
                 if not portion.wanted:
                     # Nothing waits. The queue, and that nobody else consumes it, is checked now all the same.
@@ -353,7 +353,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
         grown = max(FIRST_MESSAGES, batch.rows.count * 8)
         return min(room, grown, wanted - batch.rows.count, BATCH_MESSAGES - batch.rows.count, _MOST_AT_ONCE)
 
-    def _consume(self, held: Held, batch: _Batch, step: int, cancellation: Cancellation) -> bool:
+    def _consume(self, held: UnacknowledgedBatch, batch: _Batch, step: int, cancellation: Cancellation) -> bool:
         """Receive so many messages; False where there were fewer."""
         tag = self._begin(held, batch, step)
         channel, end, heard = held.channel, batch.rows.count + step, time.monotonic()
@@ -378,7 +378,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
         channel.basic_cancel(tag)
         return batch.rows.count >= end
 
-    def _begin(self, held: Held, batch: _Batch, step: int) -> str:
+    def _begin(self, held: UnacknowledgedBatch, batch: _Batch, step: int) -> str:
         """Begin to consume; returns the consumer's tag. Raises QueueForeignError where somebody else consumes."""
         try:
             return self._subscribe(held, batch, step)
@@ -389,7 +389,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
         self._is_exclusive = False
         raise _SharedQueueError
 
-    def _subscribe(self, held: Held, batch: _Batch, step: int) -> str:
+    def _subscribe(self, held: UnacknowledgedBatch, batch: _Batch, step: int) -> str:
         channel = held.channel
         # The broker sends no more than this, so that none is on its way when the consumer is cancelled.
         channel.basic_qos(prefetch_count=step)
@@ -436,7 +436,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
             rows = self._marked(spark, rows, held)
         return Records((Group(rows),))
 
-    def _marked(self, spark: SparkSession, rows: DataFrame, held: Held) -> DataFrame:
+    def _marked(self, spark: SparkSession, rows: DataFrame, held: UnacknowledgedBatch) -> DataFrame:
         """The messages with the verdict of those that the log or its quarantine have already."""
         warehouse, known = self.host.warehouse, []
         log = warehouse.path(self.spec.name)
@@ -454,7 +454,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
         return rows
 
     @staticmethod
-    def _may_be_known(held: Held) -> Column:
+    def _may_be_known(held: UnacknowledgedBatch) -> Column:
         return F.lit(True) if held.may_be_known else F.col("_freshline_redelivered")
 
     # -- after the commit
@@ -473,7 +473,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
                 where=self.where,
             )
 
-    def _acknowledge(self, url: str, held: Held) -> None:
+    def _acknowledge(self, url: str, held: UnacknowledgedBatch) -> None:
         """Let the queue forget a batch that was committed, and wait until it has. Raises BrokerError."""
         try:
             with self._client.asking(url):

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from freshline.refresh.inputs import FILE
+from freshline.compute.inputs import FILE
 from freshline.sources.rabbitmq.client import Message
 from freshline.sources.rabbitmq.connector import (
     APP_ID,

@@ -18,9 +18,9 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from freshline.compute.cancellation import Cancellation
+from freshline.compute.inputs import RECORD
 from freshline.errors import BrokerError, OffsetsLostError, QueueError, QueueReplacedError, RequestError, StorageError
-from freshline.refresh.cancellation import Cancellation
-from freshline.refresh.inputs import RECORD
 from freshline.sources.rabbitmq.client import Client, Message, heard_at, receive
 from freshline.sources.rabbitmq.connector import RabbitMq
 from freshline.sources.rabbitmq.position import RabbitPosition, StreamPosition

@@ -10,17 +10,17 @@ from datetime import date
 
 from pyspark.sql.types import DateType, StructType
 
-from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.compute import check_key, check_key_against, check_lookups, compute_whole
-from freshline.attempt.pin import pin_at
 from freshline.commit.write import append_rows, replace_partitions
+from freshline.compute.fold import read_before_constraints, without_constraints
+from freshline.compute.literal import quoted
 from freshline.errors import PartitionError
-from freshline.plan.result import Strategy
 from freshline.plan.step import AdoptDefinition
-from freshline.refresh.fold import read_before_constraints, without_constraints
-from freshline.refresh.literal import quoted
+from freshline.refresh.attempt import Attempt, Work
+from freshline.refresh.computed_rows import check_key, check_key_against, check_lookups, compute_whole
+from freshline.refresh.pin import pin_at
 from freshline.sql.managing import NOW
 from freshline.strategies.partition.rows import is_apart
+from freshline.values.result import Strategy
 from freshline.values.spec import TableSpec
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.compute import check_key, check_key_against
-from freshline.attempt.functions import Function
 from freshline.commit.write import append_rows
-from freshline.refresh.inputs import read_inserted
-from freshline.refresh.materialize import materialize_once
+from freshline.compute.inputs import read_inserted
+from freshline.compute.materialize import materialize_once
+from freshline.refresh.attempt import Attempt, Work
+from freshline.refresh.computed_rows import check_key, check_key_against
+from freshline.refresh.functions import Function
 from freshline.strategies.append.rule import AppendOfFunction
 
 

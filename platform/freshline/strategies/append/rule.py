@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freshline.plan.changes import ChangeKind
-from freshline.plan.result import Strategy
 from freshline.plan.step import Situation, Step
 from freshline.plan.strategy import RefreshStrategy
 from freshline.query.rules.append import find_branches
 from freshline.values.names import TableName
 from freshline.values.query import PythonQuery
 from freshline.values.reason import Reason
+from freshline.values.result import Strategy
 from freshline.values.spec import TableSpec
 
 

@@ -11,18 +11,24 @@ from dataclasses import replace
 
 from pyspark.sql import functions as F
 
-from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.compute import check_key, check_key_against, check_lookups, run_before_constraints, whole_inputs
-from freshline.attempt.pending_lookups import look_up, takes_pending_lookups
 from freshline.commit.write import append_rows
-from freshline.plan.result import Strategy
+from freshline.compute.inputs import read_inserted, shadow_inputs
+from freshline.compute.literal import quoted
+from freshline.compute.materialize import FEW_ROWS, LIKELY_MANY, collect_if_small
 from freshline.plan.step import AddTriggered, CloseWindows
 from freshline.query.final import written_once_by
-from freshline.refresh.inputs import read_inserted, shadow_inputs
-from freshline.refresh.literal import quoted
-from freshline.refresh.materialize import FEW_ROWS, LIKELY_MANY, collect_if_small
+from freshline.refresh.attempt import Attempt, Work
+from freshline.refresh.computed_rows import (
+    check_key,
+    check_key_against,
+    check_lookups,
+    run_before_constraints,
+    whole_inputs,
+)
+from freshline.refresh.pending_lookups import look_up, takes_pending_lookups
 from freshline.strategies.append.rule import Append
 from freshline.values.query import SqlQuery
+from freshline.values.result import Strategy
 
 
 def close_windows(attempt: Attempt, step: CloseWindows) -> Work:

@@ -13,27 +13,27 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.compute import check_key, check_lookups, compute_whole, is_unique_by_query, whole_inputs
-from freshline.attempt.functions import Function
-from freshline.attempt.kept_keys import entries_of, keep, keeping_state
-from freshline.attempt.pending_lookups import look_up
-from freshline.attempt.spans import wanted_end, within
 from freshline.commit.delta_log import count_rows, exists, newest_version
 from freshline.commit.write import apply_changes, create_table, overwrite_table, stored_schema
+from freshline.compute.fold import as_stored, read_before_constraints, without_constraints
+from freshline.compute.inputs import read_version, read_whole
+from freshline.compute.keys import OP, difference_by_key
+from freshline.compute.literal import quoted
+from freshline.compute.materialize import FEW_ROWS, collect_if_small, materialize_once
 from freshline.plan.disk import history_seconds
-from freshline.plan.result import Strategy
 from freshline.plan.step import Full
-from freshline.refresh.fold import as_stored, read_before_constraints, without_constraints
-from freshline.refresh.inputs import read_version, read_whole
-from freshline.refresh.keys import OP, difference_by_key
-from freshline.refresh.literal import quoted
-from freshline.refresh.materialize import FEW_ROWS, collect_if_small, materialize_once
+from freshline.refresh.attempt import Attempt, Work
+from freshline.refresh.computed_rows import check_key, check_lookups, compute_whole, is_unique_by_query, whole_inputs
+from freshline.refresh.functions import Function
+from freshline.refresh.pending_lookups import look_up
+from freshline.refresh.process_keys import entries_of, keep, keeping_state
+from freshline.refresh.time_partitions import wanted_end, within
 from freshline.strategies.merge.write import quarantine_rejected
 from freshline.values.names import TableName
 from freshline.values.partition import PartitionSpan, put_span
 from freshline.values.query import PythonQuery
 from freshline.values.receipt import Receipt
+from freshline.values.result import Strategy
 
 # Up to this share of a table a difference is merged; beyond it an overwrite is cheaper, for readers too.
 SMALL_DIFFERENCE = 0.2

@@ -14,26 +14,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from freshline.attempt.attempt import Attempt
-from freshline.attempt.compute import (
-    check_key,
-    check_key_against,
-    is_unique_by_query,
-    run_before_constraints,
-    run_query,
-    views_of,
-)
 from freshline.commit.delta_log import count_rows, is_never_null, newest_version
-from freshline.plan.changes import ChangeKind, Changes
-from freshline.query.first_rows import Order, first_rows
-from freshline.query.rules.algebra import Algebra
-from freshline.query.rules.stretch import Sessions, Stretch
-from freshline.query.tree import RelationState
-from freshline.refresh.algebra import Followed, follow
-from freshline.refresh.algebra import drop_views as drop_algebra_views
-from freshline.refresh.arrow_rows import ArrowRows
-from freshline.refresh.few_changes import difference_of_few
-from freshline.refresh.fold import (
+from freshline.compute.algebra import Followed, follow
+from freshline.compute.algebra import drop_views as drop_algebra_views
+from freshline.compute.arrow_rows import ArrowRows
+from freshline.compute.few_changes import difference_of_few
+from freshline.compute.fold import (
     as_stored,
     fold_keys,
     fold_keys_onto,
@@ -41,7 +27,7 @@ from freshline.refresh.fold import (
     read_before_constraints,
     without_constraints,
 )
-from freshline.refresh.inputs import (
+from freshline.compute.inputs import (
     Pinned,
     read_inserted,
     read_net_images,
@@ -50,7 +36,8 @@ from freshline.refresh.inputs import (
     read_whole,
     shadow_inputs,
 )
-from freshline.refresh.keys import (
+from freshline.compute.interval_rows import Inputs, IntervalRows, compute_interval_rows, interval_changes, is_served
+from freshline.compute.keys import (
     DELETE,
     FAILED_BY_ROWS,
     INSERT,
@@ -67,13 +54,26 @@ from freshline.refresh.keys import (
     reads_as_declared,
     why_not,
 )
-from freshline.refresh.literal import quoted
-from freshline.refresh.materialize import FEW_ROWS, materialize_once
-from freshline.refresh.narrowing import narrow
-from freshline.refresh.near import Inputs, Near, compute_near, is_served, near_changes
-from freshline.refresh.netting import is_ordered
-from freshline.refresh.read_only import read_declared
-from freshline.refresh.searches import is_in_utc
+from freshline.compute.literal import quoted
+from freshline.compute.materialize import FEW_ROWS, materialize_once
+from freshline.compute.narrowing import narrow
+from freshline.compute.netting import is_ordered
+from freshline.compute.read_only import read_declared
+from freshline.compute.searches import is_in_utc
+from freshline.plan.changes import ChangeKind, Changes
+from freshline.query.first_rows import Order, first_rows
+from freshline.query.rules.affected_interval import AffectedInterval, Sessions
+from freshline.query.rules.algebra import Algebra
+from freshline.query.tree import RelationState
+from freshline.refresh.attempt import Attempt
+from freshline.refresh.computed_rows import (
+    check_key,
+    check_key_against,
+    is_unique_by_query,
+    run_before_constraints,
+    run_query,
+    views_of,
+)
 from freshline.strategies.keys.rule import ALL_ROWS, RefoldKeys, RefreshKeys
 from freshline.values.names import TableName
 from freshline.values.query import SqlQuery
@@ -294,7 +294,7 @@ def _changed_rows(attempt: Attempt, name: TableName) -> tuple[DataFrame, int]:
     return (F.broadcast(rows) if count <= BROADCAST_ROWS else rows), count
 
 
-def _by_stretch(sides: _Sides, stretch: Stretch) -> Changed | Reason | None:
+def _by_stretch(sides: _Sides, stretch: AffectedInterval) -> Changed | Reason | None:
     """How the rows near the changes differ from what is stored; None where types are not served."""
     attempt, step, inputs, target = sides.attempt, sides.step, sides.inputs, sides.target
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
@@ -313,20 +313,20 @@ def _by_stretch(sides: _Sides, stretch: Stretch) -> Changed | Reason | None:
     complete = not (isinstance(stretch, Sessions) and not stretch.complete)
     complete = complete and not spec.constraints and spec.time_partitions is None
     changed, _ = _changed_rows(attempt, stretch.input)
-    near = near_changes(stretch, changed, Inputs(before, rows), target if complete else None)
+    near = interval_changes(stretch, changed, Inputs(before, rows), target if complete else None)
     if near is None:
         return None
     columns = [quoted(name) for name in stretch.columns]
     if near.count == 0:
         return Changed(keys_of(target.select(*columns).limit(0)), None, 0, step.reason, spec.primary_key)
 
-    def compute(some: Near) -> tuple[DataFrame, int]:
+    def compute(some: IntervalRows) -> tuple[DataFrame, int]:
         shadow_inputs({stretch.input: some.read(rows)})
         whole = run_before_constraints(spark, spec, pins, attempt.covered)
         computed = attempt.constraint_check.rows(whole, again=True)
         return materialize_once(some.placed(computed.select(*[F.col(quoted(name)) for name in target.columns])))
 
-    near, new, many = compute_near(near, rows, target, compute)
+    near, new, many = compute_interval_rows(near, rows, target, compute)
     touched = new.select(*columns).unionAll(near.stored(target).select(*columns)).distinct()
     return difference(sides.attempt, sides.target, keys_of(touched), new, many, step.reason)
 

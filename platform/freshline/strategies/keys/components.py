@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from freshline.plan.models import has_rows_of_other_models
-from freshline.plan.result import Strategy
 from freshline.plan.step import Situation, Step
 from freshline.query.exactness import inexact, read_exactness
 from freshline.query.query import read_query
@@ -17,6 +16,7 @@ from freshline.query.tree import NotDerivedError
 from freshline.values.names import TableName
 from freshline.values.query import GraphCall
 from freshline.values.reason import Reason
+from freshline.values.result import Strategy
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.compute import check_key, check_key_against
-from freshline.attempt.functions import Function
 from freshline.commit.delta_log import newest_version
-from freshline.refresh.inputs import read_net_images, read_version
-from freshline.refresh.keys import difference_by_bag, difference_by_key, keys_of
-from freshline.refresh.literal import quoted
-from freshline.refresh.materialize import materialize_once
+from freshline.compute.inputs import read_net_images, read_version
+from freshline.compute.keys import difference_by_bag, difference_by_key, keys_of
+from freshline.compute.literal import quoted
+from freshline.compute.materialize import materialize_once
+from freshline.refresh.attempt import Attempt, Work
+from freshline.refresh.computed_rows import check_key, check_key_against
+from freshline.refresh.functions import Function
 from freshline.strategies.keys.changes import Changed
 from freshline.strategies.keys.rule import KeysOfFunction
 from freshline.strategies.keys.write import write_of_changes

@@ -11,19 +11,19 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.compute import check_key, check_key_against
 from freshline.commit.delta_log import newest_version
+from freshline.compute.fold import as_stored
+from freshline.compute.graph import Graph
+from freshline.compute.graph_in_spark import NODE, SOURCE, TARGET, nodes_of
+from freshline.compute.inputs import Pinned, read_signed, read_version, read_whole, shadow_inputs
+from freshline.compute.keys import Keys, difference_by_bag, difference_by_key, keys_of
+from freshline.compute.literal import quoted
+from freshline.compute.materialize import materialize_once
 from freshline.query.query import read_query
 from freshline.query.rules.algebra import SIGN
 from freshline.query.rules.append import Branches, find_branches
-from freshline.refresh.fold import as_stored
-from freshline.refresh.graph import Graph
-from freshline.refresh.graph_in_spark import NODE, SOURCE, TARGET, nodes_of
-from freshline.refresh.inputs import Pinned, read_signed, read_version, read_whole, shadow_inputs
-from freshline.refresh.keys import Keys, difference_by_bag, difference_by_key, keys_of
-from freshline.refresh.literal import quoted
-from freshline.refresh.materialize import materialize_once
+from freshline.refresh.attempt import Attempt, Work
+from freshline.refresh.computed_rows import check_key, check_key_against
 from freshline.strategies.keys.changes import Changed
 from freshline.strategies.keys.components import RefreshComponents
 from freshline.strategies.keys.write import write_of_changes

@@ -12,18 +12,18 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from freshline.attempt.attempt import Attempt, LookedUp, NotIncremental, Work
-from freshline.attempt.changed_lookups import FRESH, ChangedInput, NotToldApartError, follow_changes
-from freshline.attempt.compute import check_lookups, whole_inputs
-from freshline.attempt.pending_lookups import look_up, read_pending_lookups, takes_pending_lookups
 from freshline.commit.delta_log import newest_version
 from freshline.commit.write import append_rows
+from freshline.compute.fold import as_stored
+from freshline.compute.inputs import Pinned, read_signed, read_version, read_whole, shadow_inputs
+from freshline.compute.keys import FAILED_BY_ROWS, REFUSED, is_one_query, why_not
+from freshline.compute.materialize import materialize_once
 from freshline.query.rules.algebra import SIGN
 from freshline.query.rules.lookups import asked_text
-from freshline.refresh.fold import as_stored
-from freshline.refresh.inputs import Pinned, read_signed, read_version, read_whole, shadow_inputs
-from freshline.refresh.keys import FAILED_BY_ROWS, REFUSED, is_one_query, why_not
-from freshline.refresh.materialize import materialize_once
+from freshline.refresh.attempt import Attempt, LookedUp, NotIncremental, Work
+from freshline.refresh.changed_lookups import FRESH, ChangedInput, NotToldApartError, follow_changes
+from freshline.refresh.computed_rows import check_lookups, whole_inputs
+from freshline.refresh.pending_lookups import look_up, read_pending_lookups, takes_pending_lookups
 from freshline.strategies.keys.changes import difference
 from freshline.strategies.keys.rule import LookUpChanged
 from freshline.strategies.keys.write import write_of_changes

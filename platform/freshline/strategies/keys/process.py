@@ -20,10 +20,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.compute import check_key, check_key_against, require_process_columns, table_rows
-from freshline.attempt.functions import Function
-from freshline.attempt.kept_keys import (
+from freshline.commit.delta_log import newest_version
+from freshline.commit.write import append_rows
+from freshline.compute.constraints import leave_out
+from freshline.compute.inputs import Pinned, read_net_images, read_net_signed, read_version, read_whole
+from freshline.compute.keys import INSERT, OP, Keys, difference_by_bag, difference_by_key, keys_of
+from freshline.compute.literal import quoted, sql_literal
+from freshline.compute.materialize import materialize_once
+from freshline.keyed.batches import CAME, ENTRY, FROM, GONE, LAYER, STATE, TIMER
+from freshline.plan.step import Noop
+from freshline.query.rules.algebra import SIGN
+from freshline.refresh.attempt import Attempt, Work
+from freshline.refresh.computed_rows import check_key, check_key_against, require_process_columns, table_rows
+from freshline.refresh.functions import Function
+from freshline.refresh.pin import pin_at
+from freshline.refresh.process_keys import (
     KeyEntries,
     again_of,
     entries_of,
@@ -33,18 +44,6 @@ from freshline.attempt.kept_keys import (
     named_keys,
     read_kept,
 )
-from freshline.attempt.pin import pin_at
-from freshline.commit.delta_log import newest_version
-from freshline.commit.write import append_rows
-from freshline.keyed.batches import CAME, ENTRY, FROM, GONE, LAYER, STATE, TIMER
-from freshline.plan.result import Strategy
-from freshline.plan.step import Noop
-from freshline.query.rules.algebra import SIGN
-from freshline.refresh.constraints import leave_out
-from freshline.refresh.inputs import Pinned, read_net_images, read_net_signed, read_version, read_whole
-from freshline.refresh.keys import INSERT, OP, Keys, difference_by_bag, difference_by_key, keys_of
-from freshline.refresh.literal import quoted, sql_literal
-from freshline.refresh.materialize import materialize_once
 from freshline.strategies.keys.changes import Changed
 from freshline.strategies.keys.rule import KeysOfProcess
 from freshline.strategies.keys.write import write_of_changes
@@ -54,6 +53,7 @@ from freshline.values.names import TableName
 from freshline.values.position import Position
 from freshline.values.query import PythonQuery
 from freshline.values.receipt import Receipt
+from freshline.values.result import Strategy
 
 NET = "_freshline_net"
 ADDED = "_freshline_added"

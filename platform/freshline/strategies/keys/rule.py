@@ -7,23 +7,23 @@ from dataclasses import dataclass, replace
 
 from freshline.plan.changes import ChangeKind
 from freshline.plan.models import has_rows_of_other_models
-from freshline.plan.result import Strategy
 from freshline.plan.step import Situation, Step
 from freshline.plan.strategy import RefreshStrategy
 from freshline.query.first_rows import Order, first_rows, order_of
 from freshline.query.resolved import ResolvedQuery
+from freshline.query.rules.affected_interval import AffectedInterval, Sessions, find_affected_interval
 from freshline.query.rules.algebra import Algebra, find_algebra
 from freshline.query.rules.append import find_branches
 from freshline.query.rules.keys import Affected, find_affected, understood
 from freshline.query.rules.lookups import Lookups, find_lookups
-from freshline.query.rules.reaches import Reach
-from freshline.query.rules.stretch import Sessions, Stretch, find_stretch
+from freshline.query.rules.time_distance import TimeDistance
 from freshline.strategies.keys.components import RefreshComponents, find_components
 from freshline.values.clock import CLOCK
 from freshline.values.names import TableName
 from freshline.values.process import Process
 from freshline.values.query import PythonQuery
 from freshline.values.reason import Reason
+from freshline.values.result import Strategy
 from freshline.values.spec import DeltaJoin, TableSpec
 
 # The reason of a table whose one row follows from its stored values.
@@ -44,7 +44,7 @@ class RefreshKeys(Step):
     changed: frozenset[TableName]
     reason: Reason
     algebra: Algebra | None = None
-    stretch: Stretch | None = None
+    stretch: AffectedInterval | None = None
     otherwise: Reason | None = None
     order: tuple[Order, ...] | None = None
 
@@ -59,7 +59,7 @@ class RefreshKeys(Step):
         return self.affected.columns if self.stretch is None else self.stretch.columns
 
     @property
-    def reaches(self) -> tuple[Reach, ...]:
+    def reaches(self) -> tuple[TimeDistance, ...]:
         # By algebra inputs are not read but for their changes, and a stretch of a key has bounds of its own.
         return self.affected.reaches if self.algebra is None and self.stretch is None else ()
 
@@ -252,7 +252,7 @@ def _first_rows(
 def _of_all_rows(
     situation: Situation,
     whole: Affected | Reason,
-    stretch: Stretch | None,
+    stretch: AffectedInterval | None,
     algebra: Algebra | None,
     otherwise: Reason,
 ) -> RefreshKeys | Reason:
@@ -272,13 +272,13 @@ def _lower(names: Iterable[str]) -> set[str]:
     return {name.lower() for name in names}
 
 
-def _near(stretch: Stretch) -> Reason:
+def _near(stretch: AffectedInterval) -> Reason:
     return Reason("AFFECTED_KEYS", f"{', '.join(stretch.columns)}: {stretch}")
 
 
-def _stretch(situation: Situation) -> Stretch | None:
+def _stretch(situation: Situation) -> AffectedInterval | None:
     """The rows of the changed keys that are to be read alone; None for all of them."""
-    spec, found = situation.spec, find_stretch(situation.query)
+    spec, found = situation.spec, find_affected_interval(situation.query)
     if found is None or set(situation.changed) != {found.input}:
         return None
     if not isinstance(found, Sessions) and (spec.constraints or spec.time_partitions is not None):

@@ -13,17 +13,17 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from freshline.attempt.attempt import Attempt, NotIncremental, Work
 from freshline.commit.write import append_rows, apply_changes
-from freshline.plan.result import Strategy
-from freshline.refresh.arrow_rows import ArrowRows
-from freshline.refresh.fold import read_before_constraints
-from freshline.refresh.inputs import read_inserted, read_upserted, shadow_inputs
-from freshline.refresh.keys import INSERT, OP
+from freshline.compute.arrow_rows import ArrowRows
+from freshline.compute.fold import read_before_constraints
+from freshline.compute.inputs import read_inserted, read_upserted, shadow_inputs
+from freshline.compute.keys import INSERT, OP
+from freshline.refresh.attempt import Attempt, NotIncremental, Work
 from freshline.strategies.keys.changes import Changed, find_changes, refold
 from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
 from freshline.strategies.merge.write import quarantine_rejected
 from freshline.values.reason import Reason
+from freshline.values.result import Strategy
 
 
 def refresh_keys(attempt: Attempt, step: RefreshKeys) -> Work:

@@ -11,16 +11,12 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from freshline.attempt.attempt import Attempt, NotIncremental, Work
-from freshline.attempt.quarantine import keep_rejected
 from freshline.commit.delta_log import newest_version
 from freshline.commit.footers import have_no_null
 from freshline.commit.small import open_small
 from freshline.commit.write import apply_changes, insert_new_keys, merge_rows
-from freshline.plan.changes import ChangeKind, Changes
-from freshline.plan.result import Strategy
-from freshline.refresh.arrow_rows import settle
-from freshline.refresh.fold import (
+from freshline.compute.arrow_rows import settle
+from freshline.compute.fold import (
     changes_by_winners,
     find_winners,
     has_truncate,
@@ -29,15 +25,18 @@ from freshline.refresh.fold import (
     winning_rows,
     without_constraints,
 )
-from freshline.refresh.inputs import (
+from freshline.compute.inputs import (
     Pinned,
     read_inserted,
     read_upserted,
     read_version,
     shadow_inputs,
 )
-from freshline.refresh.keys import OP
-from freshline.refresh.materialize import materialize_once
+from freshline.compute.keys import OP
+from freshline.compute.materialize import materialize_once
+from freshline.plan.changes import ChangeKind, Changes
+from freshline.refresh.attempt import Attempt, NotIncremental, Work
+from freshline.refresh.quarantine import keep_rejected
 from freshline.sql.columns import plain_columns
 from freshline.strategies.merge.rule import MergeRows
 from freshline.values.merge import REJECTED
@@ -45,6 +44,7 @@ from freshline.values.position import TablePosition
 from freshline.values.query import SqlQuery
 from freshline.values.reason import Reason
 from freshline.values.receipt import Receipt
+from freshline.values.result import Strategy
 from freshline.values.spec import SourceSpec, TableSpec
 
 # Spark reads more files in less time than their footers take.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from freshline.attempt.attempt import Attempt, Work
 from freshline.commit.write import carry_receipt
-from freshline.plan.result import Strategy
 from freshline.plan.step import Noop
+from freshline.refresh.attempt import Attempt, Work
 from freshline.values.query import PythonQuery
+from freshline.values.result import Strategy
 
 
 def carry_position(attempt: Attempt, step: Noop) -> Work:

@@ -6,20 +6,20 @@ partition. Other tables compute them at the positions that they have: those move
 
 from __future__ import annotations
 
-from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.compute import check_lookups, run_before_constraints, whole_inputs
-from freshline.attempt.partitions import partition_condition, partition_key, read_partition
-from freshline.attempt.pin import pin_at
 from freshline.commit.write import replace_partitions, stored_schema
+from freshline.compute.inputs import shadow_inputs
 from freshline.errors import PartitionError
-from freshline.plan.result import Strategy
 from freshline.plan.step import ReplaceNamedPartitions
 from freshline.query.rules.partition import origin_of
-from freshline.refresh.inputs import shadow_inputs
+from freshline.refresh.attempt import Attempt, Work
+from freshline.refresh.computed_rows import check_lookups, run_before_constraints, whole_inputs
+from freshline.refresh.partitions import partition_condition, partition_key, read_partition
+from freshline.refresh.pin import pin_at
 from freshline.strategies.partition.rows import stored_expressions, with_good_keys
 from freshline.strategies.partition.times import replace_named_times
 from freshline.values.partition import partition_name
 from freshline.values.query import PythonQuery
+from freshline.values.result import Strategy
 
 
 def replace_named(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructType
 
-from freshline.attempt.attempt import Attempt
-from freshline.attempt.compute import check_key, check_key_against, is_unique_by_query
 from freshline.commit.delta_log import exists
+from freshline.compute.read_only import read_expression
 from freshline.query.rules.partition import Origin
-from freshline.refresh.read_only import read_expression
+from freshline.refresh.attempt import Attempt
+from freshline.refresh.computed_rows import check_key, check_key_against, is_unique_by_query
 from freshline.values.spec import TableSpec
 
 

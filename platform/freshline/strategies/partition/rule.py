@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freshline.plan.models import has_rows_of_other_models
-from freshline.plan.result import Strategy
 from freshline.plan.step import Situation, Step
 from freshline.plan.strategy import RefreshStrategy
 from freshline.query.rules.partition import find_origin
 from freshline.values.names import TableName
 from freshline.values.query import SqlQuery
 from freshline.values.reason import Reason
+from freshline.values.result import Strategy
 from freshline.values.spec import TableSpec
 
 

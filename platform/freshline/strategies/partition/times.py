@@ -10,17 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql.types import StructType
 
-from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.compute import run_before_constraints, whole_inputs
-from freshline.attempt.pin import pin_at
-from freshline.attempt.spans import interval_condition, read_time_partition, within
 from freshline.commit.delta_log import count_rows, exists
 from freshline.commit.write import replace_partitions, stored_schema
+from freshline.compute.inputs import Pinned, shadow_inputs
 from freshline.errors import DefinitionChangedError, PartitionError
-from freshline.plan.result import Strategy
 from freshline.plan.step import FillPartitions, ReplaceNamedPartitions
 from freshline.query.rules.partition import origin_of
-from freshline.refresh.inputs import Pinned, shadow_inputs
+from freshline.refresh.attempt import Attempt, Work
+from freshline.refresh.computed_rows import run_before_constraints, whole_inputs
+from freshline.refresh.pin import pin_at
+from freshline.refresh.time_partitions import interval_condition, read_time_partition, within
 from freshline.strategies.full.write import create
 from freshline.strategies.partition.rows import stored_expressions, with_good_keys
 from freshline.values.names import TableName
@@ -28,6 +27,7 @@ from freshline.values.partition import Interval, PartitionSpan, put_span
 from freshline.values.position import Position
 from freshline.values.query import SqlQuery
 from freshline.values.receipt import Receipt
+from freshline.values.result import Strategy
 from freshline.values.spec import Mode
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from freshline.errors import DeliveryError, SettingsError
-from freshline.plan.alert import AlertEvent, AlertLevel
+from freshline.freshness.alert import AlertEvent, AlertLevel
 from freshline.report.alerts.channels.channel import resolver
+from freshline.report.alerts.channels.configured import channel_problems, open_channels
 from freshline.report.alerts.channels.email import EmailChannel
-from freshline.report.alerts.channels.opened import channel_problems, open_channels
 from freshline.report.alerts.channels.slack import SlackChannel
 from freshline.report.alerts.channels.webhook import WebhookChannel
 from freshline.report.alerts.message import Message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from freshline.plan.alert import AlertEvent, AlertLevel
+from freshline.freshness.alert import AlertEvent, AlertLevel
 from freshline.report.alerts.message import Message
 
 LOG = logging.getLogger(__name__)

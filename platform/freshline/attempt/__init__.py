@@ -1,1 +1,0 @@
-"""The basis of one attempt at a refresh: sessions, pinned inputs, computed and judged rows."""

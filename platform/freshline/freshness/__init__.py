@@ -1,0 +1,1 @@
+"""How fresh tables are, how fresh they must be, and which are due: decided on values alone."""

@@ -1,0 +1,46 @@
+"""The write of a step: the rows, and the statement that writes them, which its strategy computes.
+
+Every step computes over pinned inputs in a session that nothing else uses, and returns the write for the commit.
+Nothing is written here but rows that no table can have, which go to the quarantine table first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+
+from freshline.plan.history import inputs_short, inputs_short_after
+from freshline.plan.step import Noop, Step
+from freshline.refresh.attempt import Attempt, Work
+from freshline.refresh.quarantine import next_seq
+from freshline.values.extension import calling
+
+
+def prepare(attempt: Attempt, step: Step) -> Work:
+    """Compute what the step writes."""
+    # Before anything is computed: rows that an unfinished refresh rejected are not known yet.
+    seq = next_seq(attempt.runtime, attempt.spark, attempt.spec, attempt.receipt, attempt.mode)
+    work, constraint_check = _compute(attempt, step), attempt.constraint_check
+    short = inputs_short(attempt.receipt)
+    if work.write is None and (constraint_check.violations or inputs_short_after(attempt.receipt, step) != short):
+        # Nothing changes in the table, and yet its receipt counts what was left out, and up to where, or says which
+        # input has deleted rows.
+        work = replace(_compute(attempt, Noop(work.reason)), rows_in=work.rows_in, rejected=work.rejected)
+    if work.write is None:
+        return work
+    return replace(
+        work,
+        write=constraint_check.write(work.write),
+        rejected=work.rejected + constraint_check.rejected,
+        seq=seq,
+        violations=constraint_check.violations,
+    )
+
+
+def _compute(attempt: Attempt, step: Step) -> Work:
+    module, _, name = step.computed_by.partition(":")
+    with calling(type(step), "computed_by", attempt):
+        function = getattr(import_module(module), name)
+    with calling(function, "", attempt, runs_query=True):
+        work: Work = function(attempt, step)
+    return work
