@@ -18,10 +18,11 @@ from freshline.errors import DeclarationErrors, DefinitionChangedError
 from freshline.ingest import batch as batch_module
 from freshline.plan.request import RefreshRequest
 from freshline.run import refresh_table
-from freshline.testing import Crash, Lab
+from freshline.testing import Crash
 from freshline.values.names import TableName
 from freshline.values.watermark import after_batch
 from tests.lanes import long_but
+from tests.quick_writes import QuickWritesLab
 from tests.scenarios.test_ingest import redeclare
 
 Bag = Counter[tuple[object, ...]]
@@ -337,7 +338,7 @@ def test_a_watermark_that_goes_back_is_found(spark, monkeypatch) -> None:
 
     for seed in range(3):
         try:
-            with Lab(spark) as lab:
+            with QuickWritesLab(spark) as lab:
                 batches = drawn_batches(seed, held_back=0.4)
                 play(lab, call, 0, batches, lambda rows, _: expected(call, rows, 0), seed=seed)
         except AssertionError:

@@ -20,6 +20,7 @@ from itertools import count
 import pytest
 
 from freshline.testing import Lab
+from tests.quick_writes import QuickWritesLab
 from tests.scenarios.generator.case import draw
 from tests.scenarios.generator.judge import Counts, judge_refreshes
 from tests.scenarios.generator.shrink import told
@@ -220,14 +221,16 @@ def refresh_random_queries(spark, wanted, first, *, tables, rounds, shapes=({},)
 
     Cases are of each of `shapes` in turn. Over sums of DOUBLE only those count that had something to do.
     """
-    counts = Counts()
+    counts, lab_of = Counts(), Lab
 
     def judged(case):
-        return judge_refreshes(case, lambda start: Lab(spark, start=start), counts)
+        return judge_refreshes(case, lambda start: lab_of(spark, start=start), counts)
 
     for seed in count(first):
         shape = {**shapes[seed % len(shapes)], **named}
         case = draw(seed, tables=tables, rounds=rounds, **shape)
+        # Of four cases one has its sources written by Spark.
+        lab_of = QuickWritesLab if seed % 4 else Lab
         failure = judged(case)
         if failure is not None:
             # With the seed, one case repeats it.

@@ -399,7 +399,7 @@ BODIES: tuple[object, ...] = (
 
 
 def make_request(chance: random.Random) -> str:
-    """A request of HTTP as a JSON object; half of them know the token."""
+    """A request of HTTP as a JSON object. Half of them know the token, and one in ten is a scrape for some host."""
     admitted = chance.random() < 0.7
     headers = [["host", f"127.0.0.1:{PORT}"], ["authorization", f"Bearer {TOKEN}"]]
     if not admitted:
@@ -419,6 +419,9 @@ def make_request(chance: random.Random) -> str:
     )
     body = mutated_json(chance, chance.choice(BODIES)) if chance.random() < 0.9 else odd(chance)
     method = chance.choice(("GET", "POST", "POST", "POST", "PUT", "OPTIONS", "HEAD", "DELETE", "BREW"))
+    if chance.random() < 0.1:
+        # Route, method and token fit together by chance in one of some thousand requests.
+        path, method, headers[1][1] = "/metrics", chance.choice(("GET", "HEAD", "POST")), f"Bearer {SCRAPE_TOKEN}"
     return json.dumps({"method": method, "path": path, "query": query, "headers": headers, "body": body})
 
 

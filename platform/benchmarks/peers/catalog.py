@@ -100,6 +100,7 @@ PEERS: Mapping[str, Peer] = {
             _delta("tables"),
             on_spark=True,
             recomputes=True,
+            goes_on=True,
         ),
         Peer(
             "merge", "foreachBatch and MERGE by hand, warm", _with_state(_delta("tables")), on_spark=True, goes_on=True

@@ -1,0 +1,85 @@
+"""Plain statements of stories write the rows that Spark would write, whoever writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from freshline.testing import Lab
+from tests.quick_writes import QuickWritesLab
+
+COLUMNS = "id INT, b BIGINT, k STRING, d DECIMAL(10,2), f DOUBLE, at DATE, t TIMESTAMP, ok BOOLEAN"
+ROWS = (
+    "INSERT INTO s VALUES (1, -1, 'a', 1.10, 0.5, DATE'2026-01-01', TIMESTAMP'2026-01-01 10:00:00', true), "
+    "(2, 9007199254740993, '', -0.05, 1e300, NULL, NULL, false), (3, NULL, NULL, 7, -0.0, DATE'1969-12-31', NULL, NULL)"
+)
+PLAIN = (
+    "INSERT INTO s (k, id) VALUES ('x', 4), (NULL, 5)",
+    "UPDATE s SET b = b * 3 - id, d = d + 0.01, k = 'x' WHERE id IN (1, 2) AND NOT k = 'a'",
+    "UPDATE s SET b = NULL, d = -1.25, f = 7",
+    "UPDATE s SET ok = true WHERE id BETWEEN 2 AND 3 OR at < DATE'1970-01-01'",
+    "DELETE FROM s WHERE b IS NULL OR id % 2 = 1",
+    "DELETE FROM s WHERE k <> 'a'",
+    "DELETE FROM s",
+)
+FOR_SPARK = (
+    "INSERT INTO s SELECT * FROM s",
+    "INSERT INTO s (id, k) VALUES ('7', 1)",
+    "INSERT INTO s (id, b) VALUES (7, 1.5)",
+    "INSERT INTO s (id, t) VALUES (7, '2026-01-01')",
+    "UPDATE s SET k = concat(k, 'x')",
+    "UPDATE s SET b = b / 2",
+    "UPDATE s SET id = 1.5",
+    "UPDATE s SET k = id",
+    "DELETE FROM s WHERE id = '1'",
+    "DELETE FROM s WHERE k <=> NULL",
+    "DELETE FROM s WHERE id IN (SELECT id FROM s)",
+)
+
+
+def changes(lab: Lab) -> list[dict[str, Any]]:
+    """The rows of the change feed of `s`, without their times."""
+    read = lab._spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
+    found = read.load(str(lab.path("s"))).drop("_commit_timestamp").collect()
+    return sorted((row.asDict() for row in found), key=str)
+
+
+def test_plain_statements_write_the_rows_and_changes_that_spark_writes(spark, monkeypatch):
+    with QuickWritesLab(spark) as quick, Lab(spark) as slow:
+        for lab in (quick, slow):
+            lab.source("s", COLUMNS)
+        by_spark = []
+        sql = Lab.sql
+
+        def noted(lab: Lab, text: str) -> list[dict[str, Any]]:
+            by_spark.append(lab)
+            return sql(lab, text)
+
+        monkeypatch.setattr(Lab, "sql", noted)
+        for lab in (quick, slow):
+            for statement in (ROWS, *PLAIN):
+                lab.sql(statement)
+
+        assert by_spark.count(quick) == 0
+        assert by_spark.count(slow) == 1 + len(PLAIN)
+        assert changes(quick) == changes(slow)
+
+
+@pytest.mark.parametrize("statement", FOR_SPARK)
+def test_a_statement_that_is_not_plain_is_written_by_spark(quick_lab, statement):
+    quick_lab.source("s", "id INT, b BIGINT, k STRING, t TIMESTAMP")
+
+    assert not QuickWritesLab._is_written(quick_lab, statement)
+
+
+@pytest.mark.parametrize(
+    "properties", [{"delta.enableDeletionVectors": "true"}, {"delta.columnMapping.mode": "name"}], ids=["dv", "names"]
+)
+def test_a_table_with_a_feature_that_delta_rs_does_not_write_is_written_by_spark(spark, properties):
+    with QuickWritesLab(spark) as lab:
+        lab.source("s", "id INT", properties=properties)
+        lab.sql("INSERT INTO s VALUES (1), (2)")
+        lab.sql("DELETE FROM s WHERE id = 1")
+
+        assert lab.sql("SELECT * FROM s") == [{"id": 2}]
