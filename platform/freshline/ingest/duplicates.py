@@ -68,11 +68,13 @@ def mark_repeated(
     if not log.spec.primary_key:
         return rows, None
     if log.spec.is_change_feed:
-        return _judge_events(spark, log, rows)
+        return _judge_events(spark, log, rows, few=few)
     return _mark_redelivered(spark, log, rows, few=few)
 
 
-def _judge_events(spark: SparkSession, log: LogBefore, rows: DataFrame) -> tuple[DataFrame, KeysAfter | None]:
+def _judge_events(
+    spark: SparkSession, log: LogBefore, rows: DataFrame, *, few: bool
+) -> tuple[DataFrame, KeysAfter | None]:
     """Events of a change feed as `judge_events` marks them; and the log's events with theirs.
 
     The log is read only for events that it may have, and for values that were not sent.
@@ -113,7 +115,7 @@ def _judge_events(spark: SparkSession, log: LogBefore, rows: DataFrame) -> tuple
         if lacks and not in_order:
             of_unsent, _ = materialize_once(of_keys_and_truncates(stored, F.broadcast(unsent.distinct()), spec))
         unknown = _unknown_keys(spark, log) if lacks and not in_order else None
-        judged = judge_events(rows, recent, of_unsent, unknown, spec)
+        judged = judge_events(rows, recent, of_unsent, unknown, spec, few=few)
         if found.deletes and (twice or sought is not None):
             begun = list({*begun, *begun_again(judged)})
         if begun or found.may_share_keys:

@@ -44,7 +44,7 @@ from freshline.compute.inputs import (
 from freshline.compute.keys import DELETE as REMOVE
 from freshline.compute.keys import OP
 from freshline.compute.literal import quoted
-from freshline.compute.materialize import materialize_once
+from freshline.compute.materialize import collect_if_small, materialize_once
 from freshline.errors import RequestError
 from freshline.ingest.batch import newest_batch
 from freshline.plan.changes import ChangeKind
@@ -231,7 +231,9 @@ def _accepted(
             stored = stored.where(F.col(INGESTED_AT) > F.lit(since))
         if log.is_change_feed:
             recent = stored if log.recognizes_events else None
-            judged = judge_events(rows, recent, every, unknown, log)
+            few = collect_if_small(rows)
+            rows = rows if few is None else few[0]
+            judged = judge_events(rows, recent, every, unknown, log, few=few is not None)
             facts = find_facts(rows, log)
             if facts.deletes:
                 begun = {*facts.first, *begun_again(judged)} if log.recognizes_events else ()

@@ -34,7 +34,7 @@ from pyspark.sql.window import Window
 from freshline.compute.inputs import FILE, RECORD, SEQ
 from freshline.compute.literal import quoted
 from freshline.compute.log_keys import bits_of
-from freshline.compute.materialize import materialize_once
+from freshline.compute.materialize import collect_if_small, materialize_once
 from freshline.sources import rows_of_key
 from freshline.sources.formats.framed_rows import use_own_python
 from freshline.sources.records import ERROR, LEFT_OUT, REDELIVERED, UNKNOWN_KEY, record_hash
@@ -75,19 +75,32 @@ def judge_events(
     stored: DataFrame,
     unknown: DataFrame | None,
     spec: SourceSpec,
+    *,
+    few: bool,
 ) -> DataFrame:
     """Judged records as events among those of the log table, `stored`.
 
     Those that came before get the ERROR `REDELIVERED`: they are found in `recent`, a part of `stored`, None where
     no event comes again. Values that were not sent are filled in, and where one is unknown the ERROR is
     `VALUE_UNKNOWN`. `unknown` is what `unknown_keys` gives. Where events are in the order of their positions, one whose
-    position is in no order with the others gets the ERROR `CHANGE_ORDER`.
+    position is in no order with the others gets the ERROR `CHANGE_ORDER`. Of `few` records each step is computed in the
+    driver.
     """
     in_source_order = spec.format is not None and spec.format.is_in_source_order
     if in_source_order:
         rows = _mark_unordered(rows, stored)
     fresh = rows if recent is None else _mark_redelivered(rows, as_sent(recent), spec)
-    return _mark_unsent(fresh) if in_source_order else _fill_unsent(fresh, stored, unknown, spec)
+    if in_source_order:
+        return _mark_unsent(fresh)
+    # Values are filled from what the step before gives in several places, of which each would contain that step: for
+    # twenty records Spark planned for ten seconds.
+    return in_driver(_fill_unsent(in_driver(fresh, few=few), stored, unknown, spec), few=few)
+
+
+def in_driver(rows: DataFrame, *, few: bool) -> DataFrame:
+    """The rows as a relation of the driver where they are `few`: a query that reads them twice computes them once."""
+    found = collect_if_small(rows) if few else None
+    return rows if found is None else found[0]
 
 
 @dataclass(frozen=True)
