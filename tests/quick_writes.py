@@ -121,15 +121,19 @@ def _value(literal: exp.Expression, kind: str) -> tuple[Any] | None:
         return None
     if inner.is_string:
         return (inner.this,) if kind == "string" and sign == 1 else None
-    number = Decimal(inner.this) * sign
+    # Arithmetic would round to 28 digits.
+    number = Decimal(inner.this) if sign == 1 else Decimal(inner.this).copy_negate()
     if kind in _WHOLE:
         bits = {"byte": 7, "short": 15, "integer": 31, "long": 63}[kind]
-        return (int(number),) if number == int(number) and "." not in inner.this and abs(number) < 2**bits else None
+        return (
+            (int(number),) if number == int(number) and "." not in inner.this and number.copy_abs() < 2**bits else None
+        )
     if kind == "double":
         return (float(number),)
     if kind.startswith("decimal("):
         precision, scale = (int(each) for each in kind[8:-1].split(","))
-        exact = number == round(number, scale) and abs(number) < Decimal(10) ** (precision - scale)
+        digits = number.copy_abs()
+        exact = -int(digits.as_tuple().exponent) <= scale and digits < Decimal(10) ** (precision - scale)
         return (number,) if exact else None
     return None
 

@@ -9,10 +9,11 @@ import pytest
 from freshline.testing import Lab
 from tests.quick_writes import QuickWritesLab
 
-COLUMNS = "id INT, b BIGINT, k STRING, d DECIMAL(10,2), f DOUBLE, at DATE, t TIMESTAMP, ok BOOLEAN"
+COLUMNS = "id INT, b BIGINT, l DECIMAL(38,4), k STRING, d DECIMAL(10,2), f DOUBLE, at DATE, t TIMESTAMP, ok BOOLEAN"
 ROWS = (
-    "INSERT INTO s VALUES (1, -1, 'a', 1.10, 0.5, DATE'2026-01-01', TIMESTAMP'2026-01-01 10:00:00', true), "
-    "(2, 9007199254740993, '', -0.05, 1e300, NULL, NULL, false), (3, NULL, NULL, 7, -0.0, DATE'1969-12-31', NULL, NULL)"
+    "INSERT INTO s VALUES (1, -1, 1234567890123456789012345678901234.5678, 'a', 1.10, 0.5, DATE'2026-01-01', "
+    "TIMESTAMP'2026-01-01 10:00:00', true), (2, 9007199254740993, -0.0001, '', -0.05, 1e300, NULL, NULL, false), "
+    "(3, NULL, NULL, NULL, 7, -0.0, DATE'1969-12-31', NULL, NULL)"
 )
 PLAIN = (
     "INSERT INTO s (k, id) VALUES ('x', 4), (NULL, 5)",

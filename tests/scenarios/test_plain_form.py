@@ -100,17 +100,15 @@ def test_a_query_in_another_form_is_kept_by_affected_keys(lab, name):
     lab.declare(f"CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS {QUERIES[name]}")
     lab.refresh("t")
 
-    for statement in (
-        "UPDATE orders SET amount = amount + 1 WHERE id = 7",
-        "DELETE FROM orders WHERE customer = 1 AND id > 20",
-        "UPDATE orders SET customer = NULL WHERE id < 4",
-        "INSERT INTO orders VALUES (100, 1, 41), (101, 77, 1), (102, NULL, 3)",
-        "UPDATE customer SET name = 'changed' WHERE id IN (1, 2)",
-        "UPDATE orders SET amount = 0 WHERE amount > 40",
-        "DELETE FROM customer WHERE id = 2",
-        "INSERT INTO orders SELECT * FROM orders WHERE id IN (3, 5, 9)",
+    for statements in (
+        ["UPDATE orders SET amount = amount + 1 WHERE id = 7", "DELETE FROM orders WHERE customer = 1 AND id > 20"],
+        ["UPDATE orders SET customer = NULL WHERE id < 4", "INSERT INTO orders VALUES (100, 1, 41), (102, NULL, 3)"],
+        ["UPDATE customer SET name = 'changed' WHERE id IN (1, 2)"],
+        ["UPDATE orders SET amount = 0 WHERE amount > 40", "INSERT INTO orders VALUES (101, 77, 1)"],
+        ["DELETE FROM customer WHERE id = 2", "INSERT INTO orders SELECT * FROM orders WHERE id IN (3, 5, 9)"],
     ):
-        lab.sql(statement)
+        for statement in statements:
+            lab.sql(statement)
         outcome = lab.refresh("t")
 
         assert outcome.error is None, outcome.error

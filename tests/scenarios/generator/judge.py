@@ -77,9 +77,9 @@ class Counts:
 
 
 def judge_analysis(case: Case, counts: Counts, *, orders: bool = False) -> Failure | None:
-    """Whether rows without an affected key are the same before and after every round, for every table.
+    """The first table of which a row without an affected key is another one after a round; None where there is none.
 
-    With `orders`, whether the keys are the same too in whichever order the rows of the sources are added up.
+    With `orders`, also the first one whose keys follow the order in which the rows of the sources are added up.
     """
     engine = SecondEngine(case.relations)
     try:
