@@ -43,6 +43,8 @@ def test_an_installed_wheel_makes_and_reads_a_project(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    # The demo is of a clone.
+    assert "demo" not in freshline("--help")
     # Its files that are no code are there too.
     assert "FreshlineTableLate" in freshline("metrics", "--rules")
     assert json.loads(freshline("metrics", "--dashboard"))["title"] == "freshline"

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from freshline.cli import demo, status
+from freshline.cli import status
 from freshline.cli.main import run
 from freshline.cli.options import open_settings
 from freshline.declare.project import read_project
 from freshline.engine.state_file import read_state
 from resources.database import find_programs
+from resources.demo import command as demo
 from tests.cli.conftest import FakeEngine
 
 ROOT = Path(__file__).parents[2]

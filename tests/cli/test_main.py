@@ -188,3 +188,16 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
 
 def test_the_module_is_the_console_script() -> None:
     assert callable(main_module.main)
+
+
+def test_a_command_of_the_repository_is_in_a_clone_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--help"]) == 0
+    assert "Run the reference deployment" in capsys.readouterr().out
+    monkeypatch.setattr("freshline.cli.main._ROOT", tmp_path)
+
+    assert run(["--help"]) == 0
+    assert "Run the reference deployment" not in capsys.readouterr().out
+    assert run(["demo", "--once"]) == 2
+    assert "in a clone of it alone" in capsys.readouterr().err

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from freshline.cli.progress import Progress
-from freshline.cli.sale_weekend import TABLE, OrderCount, SaleWeekend, Times, alternate, count_orders
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.project import read_project
 from freshline.report.status import TableStatus, read_status
 from freshline.values.settings import Settings
+from resources.demo.sale_weekend import TABLE, OrderCount, SaleWeekend, Times, alternate, count_orders
 from tests.cli.conftest import FakeEngine
 
 ROOT = Path(__file__).parents[2]

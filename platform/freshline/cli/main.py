@@ -13,6 +13,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -52,19 +53,28 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("freshline.cli.doctor", "Check the requirements of freshline on this machine."),
     "completion": ("freshline.cli.completion", "Complete commands in bash, zsh or fish."),
     "schema": ("freshline.cli.schema", "Print JSON schemas for editors."),
-    "demo": ("freshline.cli.demo", "Run the reference deployment on generated events."),
+    "demo": ("resources.demo.command", "Run the reference deployment on generated events."),
 }
+# Of these the modules are in a clone of the repository alone, beside the deployment that they run.
+OF_A_CLONE = frozenset({"demo"})
+_ROOT = Path(__file__).resolve().parents[3]
 
 
 class Commands(click.Group):
     """The subcommands, each imported when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [name for name in COMMANDS if _is_here(name)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        if not _is_here(cmd_name):
+            raise click.UsageError(
+                f"`freshline {cmd_name}` runs the reference deployment of freshline's repository, and is in a clone of "
+                "it alone. Clone it and run make, or try `freshline init`.",
+                ctx,
+            )
         command = importlib.import_module(COMMANDS[cmd_name][0]).command
         assert isinstance(command, click.Command)
         return command
@@ -74,20 +84,25 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # click offers what it has imported, which here is nothing, and its older versions offer nothing at all.
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            similar = difflib.get_close_matches(args[0], COMMANDS)
+            similar = difflib.get_close_matches(args[0], self.list_commands(ctx))
             offer = f" Did you mean {' or '.join(repr(name) for name in similar)}?" if similar else ""
             raise click.UsageError(f"No such command {args[0]!r}.{offer}", ctx)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         # click would import every module that fits for its first line, while somebody waits with a finger on Tab.
-        named = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
+        fitting = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        named = [CompletionItem(name, help=COMMANDS[name][1]) for name in fitting]
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # click would import every module for its first line.
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+def _is_here(command: str) -> bool:
+    return command not in OF_A_CLONE or _ROOT.joinpath(*COMMANDS[command][0].split(".")).with_suffix(".py").is_file()
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:

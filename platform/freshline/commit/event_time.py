@@ -129,7 +129,7 @@ def closing_of(
         return None
     until = watermark_read(specs, warehouse, spec, positions)
     # The condition of WHEN may ask for any watermark.
-    ends = spec.query.ends if isinstance(spec.query, SqlQuery) and spec.closes_windows else None
+    ends = spec.query.ends if spec.closes_windows else None
     if ends is not None and spec.final is not None:
         ends = (ends[0] + spec.final.lateness, ends[1])
     closing = Closing.between(None if receipt is None else receipt.watermark_read, until, ends)
@@ -150,7 +150,7 @@ def watermark_read(
 
 def _batches_read(spec: TableSpec, receipt: Receipt | None) -> tuple[int, ...]:
     """The numbers of the batches of a join's inputs that a receipt has read; empty without one, and for no join."""
-    timed = spec.query.timed if isinstance(spec.query, SqlQuery) else None
+    timed = spec.query.timed
     if timed is None or receipt is None:
         return ()
     read = [receipt.table_position(name) for name in timed.inputs]

@@ -18,7 +18,7 @@ from freshline.freshness.lag import LagFacts, is_newest
 from freshline.freshness.record import Check, complete_until
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition, position_from_json
-from freshline.values.spec import SourceSpec, Spec, TableSpec
+from freshline.values.spec import Spec, TableSpec
 
 
 def lag_facts_at(
@@ -26,7 +26,7 @@ def lag_facts_at(
 ) -> LagFacts:
     """The known positions and times of a table or source whose newest version is `newest`."""
     receipt = newest.receipt
-    if isinstance(spec, SourceSpec) and not spec.is_log:
+    if spec.is_read_in_place:
         # The check says what the source had then; no refresh has read yet what it has now.
         position = None if check is None else position_from_json(check.known)
         at_check = position if isinstance(position, TablePosition) else None
@@ -66,7 +66,7 @@ def with_superseded(
 
     def until(name: TableName, reached: TablePosition) -> datetime | None:
         spec = graph.specs[name]
-        if isinstance(spec, SourceSpec) and not spec.is_log:
+        if spec.is_read_in_place:
             check = checks.get(name)
             return None if check is None else check.until(reached)
         return superseded_at(warehouse.location(spec), reached)

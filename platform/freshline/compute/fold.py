@@ -23,7 +23,6 @@ from freshline.values.change import OP as CHANGE_OP
 from freshline.values.change import TRUNCATE
 from freshline.values.extension import broken, is_own, package_of, where_of
 from freshline.values.merge import DELETE, REJECTED
-from freshline.values.query import SqlQuery
 from freshline.values.spec import TableSpec
 
 # The beginning of Spark's error about a key of which a merge of another package gives two rows, or one with a NULL in
@@ -70,17 +69,16 @@ def read_before_constraints(spark: SparkSession, spec: TableSpec, *, arrival: bo
     """As `read_rows`, with the rows that constraints leave out."""
     merge = spec.merge
     assert merge is not None
-    assert isinstance(spec.query, SqlQuery)
     assert spec.columns is not None
     helpers = {DELETE: "false", **merge.helpers}
     if merge.follows_changes:
         helpers[DELETE] = f"({helpers[DELETE]} OR NOT coalesce({CONDITION}, false))"
     items = [f"{expression} AS {name}" for name, expression in helpers.items()]
     also = ARRIVAL if arrival else ()
-    text = spec.query.render(select_also=(*items, *also))
+    text = spec.sql.render(select_also=(*items, *also))
     if merge.follows_changes:
         text = select_with_condition(text)
-    views = [name.view for name in spec.query.reads]
+    views = [name.view for name in spec.sql.reads]
     columns = [F.col(quoted(name)) for name in spec.columns]
     rows = read_declared(spark, text, views).select(*columns, *helpers, *also)
     # Before keys are read: an empty text in a key that is a partition too is a NULL in it.

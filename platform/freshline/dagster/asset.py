@@ -103,7 +103,7 @@ def freshness_policy(graph: Graph, name: TableName) -> FreshnessPolicy | None:
     fails when a table is not kept any more, and neither on a quiet table nor on a fast one.
     """
     spec = graph.spec(name)
-    if isinstance(spec, SourceSpec) and not spec.is_log:
+    if spec.is_read_in_place:
         return None
     return FreshnessPolicy.time_window(fail_window=timedelta(seconds=_window_seconds(graph, name)))
 

@@ -39,7 +39,7 @@ from freshline.report.notices import Punctuality, TableUpkeep, punctuality, stan
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition
 from freshline.values.receipt import Receipt
-from freshline.values.spec import SourceSpec, TableSpec
+from freshline.values.spec import TableSpec
 
 # Dagster's word for an input of which no event has a version.
 UNKNOWN = DEFAULT_DATA_VERSION.value
@@ -75,7 +75,7 @@ def inputs_of(graph: Graph, name: TableName, keys: AssetKeys, warehouse: Warehou
     found = []
     for read in graph.reads(name):
         spec = graph.spec(read)
-        in_place = isinstance(spec, SourceSpec) and not spec.is_log
+        in_place = spec.is_read_in_place
         partitioned = partitions_definition(graph, spec) is not None
         found.append(Input(read, keys[read], warehouse.location(spec), in_place, read in driving, partitioned))
     return tuple(found)

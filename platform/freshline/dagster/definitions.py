@@ -40,7 +40,6 @@ from freshline.plan.valid_project import Mistaken
 from freshline.report.descriptions import describe_columns
 from freshline.report.samples import find_masks
 from freshline.values.names import TableName
-from freshline.values.spec import SourceSpec
 
 
 def build_definitions(
@@ -198,4 +197,4 @@ def build_sensors(
 
 def _in_place(graph: Graph, name: TableName) -> bool:
     spec = graph.spec(name)
-    return isinstance(spec, SourceSpec) and not spec.is_log
+    return spec.is_read_in_place

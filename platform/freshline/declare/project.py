@@ -435,9 +435,9 @@ def _graph(
             versions = {read: settled[read].spec.versions for read in spec.reads}
             resolved = resolve(declaration, inputs, logs, versions)
             try_properties(resolved.merge)
-            if isinstance(resolved.query, SqlQuery) and resolved.query.model_calls:
+            if resolved.query.model_calls:
                 called = check_calls(resolved.query.model_calls, predicting, spec.written_at.path, broken)
-                resolved = replace(resolved, query=replace(resolved.query, models=called))
+                resolved = replace(resolved, query=replace(resolved.sql, models=called))
                 divided = any(isinstance(b.spec, TableSpec) and b.spec.side_output_of for b in declaration.beside)
                 check_kept_models(resolved, problems, has_side_outputs=divided)
             settled[spec.name] = replace(declaration, spec=resolved)
@@ -510,15 +510,14 @@ def _with_own_bounds(
         return replace(declaration, spec=replace(spec, query=query))
     whole = specs[spec.late_rows_of]
     assert isinstance(whole, TableSpec)
-    assert isinstance(whole.query, SqlQuery)
     assert whole.final is not None
-    late = parse_late_rows(whole.query.written, path, whole.query.line, whole.final, columns)
+    late = parse_late_rows(whole.sql.written, path, whole.sql.line, whole.final, columns)
     return declaration if late is None else replace(declaration, spec=replace(spec, query=late))
 
 
 def _check_window_times(spec: TableSpec, settled: Mapping[TableName, Declaration], problems: Problems) -> None:
     """Check that windows are made of times, where a source's columns are declared; the refresh checks the others."""
-    times = (*spec.query.window_times, *spec.query.pattern_times) if isinstance(spec.query, SqlQuery) else ()
+    times = (*spec.query.window_times, *spec.query.pattern_times)
     if not times:
         return
     inputs = {read: _window_input(settled[read].spec) for read in spec.reads}
@@ -530,7 +529,7 @@ def _check_window_times(spec: TableSpec, settled: Mapping[TableName, Declaration
 
 def _check_nodes(spec: TableSpec, settled: Mapping[TableName, Declaration], problems: Problems) -> None:
     """Check that both ends of edges are nodes, where a source's columns are declared; the refresh checks the others."""
-    if isinstance(spec.query, SqlQuery) and spec.query.graph is not None:
+    if spec.query.graph is not None:
         types = {read: _window_input(settled[read].spec).types for read in spec.reads}
         error = spec.query.graph.check(types, spec.written_at.path)
         if error is not None:
@@ -554,8 +553,7 @@ def _check_changes(
     # Loads the parser, which a project that was read before does without.
     from freshline.sql.columns import plain_columns
 
-    assert isinstance(spec.query, SqlQuery)
-    shown = plain_columns(spec.query, [column.name for column in feed.columns])
+    shown = plain_columns(spec.sql, [column.name for column in feed.columns])
     key = {shown.get(column.lower()) for column in spec.primary_key}
     if key != {column.lower() for column in feed.primary_key}:
         problems.add(

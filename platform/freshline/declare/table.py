@@ -221,7 +221,7 @@ def _check_side_outputs(
     beside = {
         "EMIT FINAL": clauses.final is not None,
         "a merge": merge is not None,
-        "a lookup join": isinstance(query, SqlQuery) and bool(query.lookup_joins),
+        "a lookup join": query is not None and bool(query.lookup_joins),
         "WATERMARK FOR": clauses.watermark is not None,
         f"{volatile}, which gives another value each time": volatile is not None,
     }
@@ -240,7 +240,7 @@ def _check_side_outputs(
 
 def _check_graph(clauses: TableClauses, query: SqlQuery | PythonQuery | None, problems: Problems) -> None:
     """Check that nothing asks for a part of the rows by itself, or depends on the last digits of a rank."""
-    graph = query.graph if isinstance(query, SqlQuery) else None
+    graph = None if query is None else query.graph
     if graph is None:
         return
     path, name = clauses.written_at.path, graph.function.name

@@ -387,7 +387,7 @@ class Loops:
             return True
         spec = self._memory.graph.spec(name)
         newest = read_newest(self._runtime.warehouse.location(spec))
-        in_place = isinstance(spec, SourceSpec) and not spec.is_log
+        in_place = spec.is_read_in_place
         return newest is not None and (in_place or newest.receipt is not None)
 
     # -- the thread

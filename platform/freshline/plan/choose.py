@@ -132,8 +132,8 @@ def _gained(situation: Situation, changes: Changes) -> Sequence[str]:
 
 def _has_watermark_moved(situation: Situation) -> bool:
     """Whether the condition of WHEN asks for the watermark, and that is another one than when it was evaluated."""
-    query, closing = situation.spec.query, situation.closing
-    return isinstance(query, SqlQuery) and bool(query.moments) and closing is not None and closing.closes
+    closing = situation.closing
+    return bool(situation.spec.query.moments) and closing is not None and closing.closes
 
 
 def _closed(situation: Situation, closing: Closing) -> Step:
@@ -145,8 +145,8 @@ def _closed(situation: Situation, closing: Closing) -> Step:
         # Rows of a log and of a FINAL table stay. Such a table was computed anew then, of another declaration.
         if not changes.log and changes.kind is not ChangeKind.APPEND:
             return Full(Reason("SOURCE_REPLACED", f"{name}: its final rows were computed anew"))
-    query = situation.spec.query
-    if isinstance(query, SqlQuery) and query.timed is not None and query.timed.inputs and situation.changed:
+    timed = situation.spec.query.timed
+    if timed is not None and timed.inputs and situation.changed:
         return CloseWindows(Reason("INSERTS_ONLY", ", ".join(map(str, situation.changed))))
     if not closing.closes:
         return Noop(Reason("NO_WINDOW_CLOSED"))

@@ -109,15 +109,15 @@ def definition_of(spec: TableSpec) -> Definition:
     if isinstance(spec.query, SqlQuery) and spec.query.clock is not None:
         # The time of one refresh is not part of what was declared.
         spec = replace(spec, query=replace(spec.query, clock=None))
-    if isinstance(spec.query, SqlQuery) and spec.query.models:
+    if spec.query.models:
         models = {str(m.name).lower(): m.sha256 for m in spec.query.models if not m.keeps_rows}
         alike = tuple(replace(model, sha256=_ANY_FILE) for model in spec.query.models)
-        spec = replace(spec, query=replace(spec.query, models=alike))
+        spec = replace(spec, query=replace(spec.sql, models=alike))
     query, merge = spec.query, spec.merge
-    calls = [alias for _, alias in query.version_calls] if isinstance(query, SqlQuery) else []
-    graph = query.graph if isinstance(query, SqlQuery) else None
+    calls = [alias for _, alias in query.version_calls]
+    graph = query.graph
     numbers = () if graph is None else ((graph.function.name, graph.tolerance, graph.rounds),)
-    asked = [str(call.model).lower() for call in query.model_calls] if isinstance(query, SqlQuery) else []
+    asked = [str(call.model).lower() for call in query.model_calls]
     return Definition(
         fingerprint=fingerprint,
         query=query.render() if isinstance(query, SqlQuery) else None,

@@ -14,7 +14,6 @@ from typing import Any
 from freshline.declare.graph import Graph
 from freshline.values.mode import driving_inputs
 from freshline.values.names import TableName, late_name
-from freshline.values.query import SqlQuery
 from freshline.values.result import Strategy
 from freshline.values.spec import SourceSpec, TableSpec
 from freshline.values.watermark import TableWatermark
@@ -117,7 +116,7 @@ class EventTimeFacts:
 def is_over_event_time(spec: TableSpec, graph: Graph) -> bool:
     """Whether rows of the table follow from times of events, or its sources say how far these are."""
     query = spec.query
-    over_times = isinstance(query, SqlQuery) and bool(query.window_times or query.as_of_joins)
+    over_times = bool(query.window_times or query.as_of_joins)
     return spec.final is not None or over_times or any(_sources(spec, graph))
 
 
@@ -127,7 +126,7 @@ def event_time_facts(
     """The facts of one table; `strategy` is that for rows that are added to its inputs, with what its step may use."""
     final = None
     if spec.final is not None:
-        timed = spec.query.timed if isinstance(spec.query, SqlQuery) else None
+        timed = spec.query.timed
         closed = "windows" if timed is None else timed.kind
         final = "when" if spec.is_triggered else closed if spec.closes_windows else "rows"
     return EventTimeFacts(

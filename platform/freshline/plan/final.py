@@ -31,7 +31,7 @@ def check_final(spec: TableSpec, graph: Graph, problems: Problems) -> None:
                 spec.written_at,
             )
             return
-    joined = spec.query.timed.inputs if isinstance(spec.query, SqlQuery) and spec.query.timed is not None else ()
+    joined = () if spec.query.timed is None else spec.query.timed.inputs
     for name in joined:
         if not isinstance(graph.spec(name), SourceSpec):
             problems.add(

@@ -20,7 +20,7 @@ SHOWN = 12
 
 def models_of(spec: TableSpec) -> tuple[KnownModel, ...]:
     """The models that the query of a table asks."""
-    return spec.query.models if isinstance(spec.query, SqlQuery) else ()
+    return spec.query.models
 
 
 def model_key(model: KnownModel) -> str:

@@ -27,7 +27,7 @@ def check_process(spec: TableSpec, graph: Graph, problems: Problems) -> None:
         problems.add(rule, sentence, spec.written_at)
     if not process.has_timer:
         return
-    if isinstance(read, SourceSpec) and not read.is_log:
+    if read.is_read_in_place:
         problems.add(
             "WATERMARK_MISSING",
             f"timers run by a watermark, and {name} is read in place and has none. Read a source with a log table and "

@@ -16,8 +16,7 @@ from freshline.values.spec import TableSpec
 
 def check_retried(spec: TableSpec, graph: Graph, problems: Problems) -> None:
     """Require that each row comes from one row alone: a row whose lookup is retried is added later."""
-    assert isinstance(spec.query, SqlQuery)
-    branches = find_branches(read_query(spec.query))
+    branches = find_branches(read_query(spec.sql))
     if isinstance(branches, Reason):
         problems.add(
             "OPTION_NEEDS",
@@ -25,7 +24,7 @@ def check_retried(spec: TableSpec, graph: Graph, problems: Problems) -> None:
             f"{branches}. Change the query, or remove the option.",
             spec.written_at,
         )
-    named = _asked_of_dimension(spec.query, graph)
+    named = _asked_of_dimension(spec.sql, graph)
     if named is not None:
         problems.add(
             "OPTION_NEEDS",

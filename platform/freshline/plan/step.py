@@ -23,7 +23,6 @@ from freshline.sql.managing import NOW
 from freshline.values.closing import Closing
 from freshline.values.names import TableName
 from freshline.values.partition import Interval
-from freshline.values.query import SqlQuery
 from freshline.values.reason import Reason
 from freshline.values.receipt import Receipt
 from freshline.values.result import Strategy
@@ -220,8 +219,7 @@ class Situation:
     @property
     def query(self) -> Query:
         """The query of a table in SQL."""
-        assert isinstance(self.spec.query, SqlQuery)
-        return read_query(self.spec.query)
+        return read_query(self.spec.sql)
 
     @property
     def without_change_feed(self) -> Reason | None:

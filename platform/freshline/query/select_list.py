@@ -12,7 +12,6 @@ from freshline.query.functions import GENERATORS, name_of
 from freshline.query.query import Query, read_query
 from freshline.query.tree import expression_nodes, item_expression
 from freshline.sql.query_parser import parse_trees
-from freshline.values.query import SqlQuery
 from freshline.values.spec import TableSpec
 
 
@@ -136,10 +135,9 @@ def split_expressions(text: str | None) -> tuple[str, ...]:
 
 def stored_order(spec: TableSpec, order: str | None, tie_breaker: str | None) -> StoredOrder:
     """The parts of an order that can be read from the stored row (they are columns that the select list keeps)."""
-    assert isinstance(spec.query, SqlQuery)
     if order is None:
         return StoredOrder(None, None)
-    kept = _columns_kept(read_query(spec.query).tree, spec.query.references[0].alias.lower(), spec.columns or ())
+    kept = _columns_kept(read_query(spec.sql).tree, spec.sql.references[0].alias.lower(), spec.columns or ())
     wanted = split_expressions(tie_breaker)
     ties = [_plain_column(tie, kept) for tie in wanted]
     stored_ties = tuple(tie for tie in ties if tie is not None)

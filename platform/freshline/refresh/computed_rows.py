@@ -39,8 +39,7 @@ def whole_inputs(
     for name, pinned in pins.items():
         if only is not None and name not in only:
             continue
-        arrived = isinstance(spec.query, SqlQuery) and spec.query.arrived
-        rows = read_whole(spark, pinned, arrival=spec.merge is not None and pinned.is_log, arrived=arrived)
+        rows = read_whole(spark, pinned, arrival=spec.merge is not None and pinned.is_log, arrived=spec.query.arrived)
         if spec.lookup_on_duplicate == "any" and name in spec.lookups and isinstance(spec.query, SqlQuery):
             for join in spec.query.lookup_joins:
                 if join.table == name:
@@ -73,12 +72,11 @@ def run_before_constraints(
     With `intervals`, only those of its rows that belong to these time partitions. `check` raises where the request was
     cancelled, and is called while a graph function is computed here.
     """
-    assert isinstance(spec.query, SqlQuery)
-    if spec.query.graph is not None:
-        graph = Graph(spark, spec.query, str(spec.written_at), check)
+    if spec.sql.graph is not None:
+        graph = Graph(spark, spec.sql, str(spec.written_at), check)
         return as_stored(graph.rows(graph.values(graph.edges())), spec)
-    versions = {join.alias.lower(): pins[join.table].position.version for join in spec.query.lookup_joins}
-    rows = as_stored(_in_one_order(spark, spec.query.render(versions=versions), views_of(spec)), spec)
+    versions = {join.alias.lower(): pins[join.table].position.version for join in spec.sql.lookup_joins}
+    rows = as_stored(_in_one_order(spark, spec.sql.render(versions=versions), views_of(spec)), spec)
     return rows if intervals is None else rows.where(within(spec, rows.schema, intervals))
 
 
@@ -154,7 +152,7 @@ def type_text(kind: DataType) -> str:
 
 def check_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned]) -> None:
     """Refuse a dimension with two rows for one lookup key, unless its declaration rules that out."""
-    if not isinstance(spec.query, SqlQuery) or spec.lookup_on_duplicate == "any":
+    if spec.lookup_on_duplicate == "any":
         return
     for join in spec.query.lookup_joins:
         dimension = runtime.graph.spec(join.table)

@@ -301,8 +301,6 @@ def _require_types(runtime: Runtime, spec: TableSpec, types: Mapping[TableName, 
 
     Spark would take a text or a date for a time in silence.
     """
-    if not isinstance(spec.query, SqlQuery):
-        return
     error = None if spec.query.graph is None else spec.query.graph.check(types, spec.written_at.path)
     if error is not None:
         raise error

@@ -210,7 +210,7 @@ def _told(spec: Spec, text: str) -> FreshlineError | None:
 def _two_versions(spec: Spec, text: str) -> AsOfDuplicateError | None:
     """The error for two versions of one key and time, where an as-of join of the query reports them."""
     found = TWO_VERSIONS.search(text)
-    if found is None or not isinstance(spec, TableSpec) or not isinstance(spec.query, SqlQuery):
+    if found is None or not isinstance(spec, TableSpec):
         return None
     joins = {join.number: join for join in spec.query.as_of_joins}
     join = joins.get(int(found[1]))

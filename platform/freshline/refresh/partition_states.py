@@ -34,7 +34,6 @@ from freshline.refresh.time_partitions import partitions_of
 from freshline.values.names import TableName
 from freshline.values.partition import Interval, PartitionSpan, PartitionState, state_of
 from freshline.values.position import Position, TablePosition
-from freshline.values.query import SqlQuery
 from freshline.values.receipt import Receipt
 from freshline.values.spec import Mode, SourceSpec, TableSpec
 from freshline.values.time_partition import TimePartition, TimePartitions
@@ -99,7 +98,6 @@ def _changed(
     cancellation: Cancellation,
 ) -> Iterator[Interval]:
     """The stretches of time whose rows changed in an input since they were computed."""
-    assert isinstance(spec.query, SqlQuery)
     partitions = partitions_of(spec)
     origin = origin_of(spec)
     alike: dict[str, tuple[Mapping[TableName, Position], list[Interval]]] = {}

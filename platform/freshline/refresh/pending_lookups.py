@@ -46,7 +46,7 @@ MISSED = "_freshline_missed"
 
 def takes_pending_lookups(spec: TableSpec, receipt: Receipt | None) -> bool:
     """Whether rows wait beside the table, and its declaration still looks up the dimension that they wait for."""
-    if receipt is None or receipt.pending_lookups is None or not isinstance(spec.query, SqlQuery):
+    if receipt is None or receipt.pending_lookups is None:
         return False
     return bool(spec.query.lookup_joins) and len(spec.driving) == 1
 
@@ -76,10 +76,9 @@ def look_up(
     `left` are those of its parked rows that have not gone from the input, None for all of them.
     """
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
-    assert isinstance(spec.query, SqlQuery)
     assert spec.columns is not None
     (driving,) = spec.driving
-    versions = {join.alias.lower(): attempt.inputs[join.table].position.version for join in spec.query.lookup_joins}
+    versions = {join.alias.lower(): attempt.inputs[join.table].position.version for join in spec.sql.lookup_joins}
     now = runtime.clock()
     candidates = frames[driving].withColumn(TRIES_LEFT, F.lit(spec.lookup_attempts + 1))
     waiting, asked_again, gone = None, 0, 0
@@ -99,9 +98,9 @@ def look_up(
     # Numbered once: later reads of them must see the same numbers.
     candidates, _ = materialize_once(candidates.withColumn(ROW, F.monotonically_increasing_id()))
     shadow_inputs({driving: candidates.drop(TRIES_LEFT)})
-    text = spec.query.render(versions=versions, select_also=_also(spec, spec.query))
+    text = spec.sql.render(versions=versions, select_also=_also(spec, spec.sql))
     columns = [F.col(quoted(name)) for name in spec.columns]
-    found = read_declared(spark, text, [name.view for name in spec.query.reads])
+    found = read_declared(spark, text, [name.view for name in spec.sql.reads])
     flagged, _ = materialize_once(as_stored(found, spec).select(*columns, ROW_SEEN, MISSED))
     missed = flagged.where(MISSED).select(F.col(ROW_SEEN).alias(ROW)).distinct()
     kept = candidates.join(missed, ROW, "left_semi").where(F.col(TRIES_LEFT) > 1)

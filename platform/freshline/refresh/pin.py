@@ -245,7 +245,7 @@ def _is_all_ours(path: Path, version: int) -> bool:
 
 def _stamp(upstream: Spec, check: Check | None, receipt: Receipt | None, now: datetime) -> datetime:
     """The time up to which everything that an input's roots had is in its newest version, as it says itself."""
-    if isinstance(upstream, SourceSpec) and not upstream.is_log:
+    if upstream.is_read_in_place:
         return now
     nothing_yet = datetime.fromtimestamp(0, now.tzinfo)
     if receipt is None and not isinstance(upstream, SourceSpec):

@@ -368,7 +368,7 @@ def _inspect(
             return replace(nothing, quarantined=quarantined)
         receipt = newest.receipt
         rows = count.rows(path, newest.version, None)
-        if isinstance(spec, SourceSpec) and not spec.is_log:
+        if spec.is_read_in_place:
             return _Inspection(
                 lag_facts_at(spec, driving, check, newest, path, now),
                 newest.version,

@@ -53,7 +53,7 @@ from freshline.values.names import TableName
 from freshline.values.position import TablePosition
 from freshline.values.receipt import Receipt
 from freshline.values.result import RefreshResult, State
-from freshline.values.spec import Mode, SourceSpec, Spec
+from freshline.values.spec import Mode, Spec
 
 LOG = logging.getLogger(__name__)
 MAINTENANCE = "maintenance"
@@ -97,7 +97,7 @@ def maintain_table(runtime: Runtime, name: TableName, *, eager: bool = False) ->
     `eager` removes what nobody needs however little it is. Waits for a refresh of the table that runs.
     """
     spec = runtime.graph.spec(name)
-    if isinstance(spec, SourceSpec) and not spec.is_log:
+    if spec.is_read_in_place:
         return []
     started = time.monotonic()
     found = []

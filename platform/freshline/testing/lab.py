@@ -60,7 +60,6 @@ from freshline.values.names import TableName, late_name
 from freshline.values.partition import partition_texts
 from freshline.values.receipt import Receipt
 from freshline.values.result import RefreshResult
-from freshline.values.spec import SourceSpec
 
 Row = dict[str, Any]
 Partition = Mapping[str, object]
@@ -457,7 +456,7 @@ class Lab:
 
     def _is_written_here(self, name: TableName) -> bool:
         spec = self.runtime.graph.spec(name)
-        return isinstance(spec, SourceSpec) and not spec.is_log
+        return spec.is_read_in_place
 
 
 def _place(row: Row) -> tuple[int, str, int, str, str]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import ClassVar
 
 from freshline.errors import DeclarationError
 from freshline.values.as_of_joins import AsOfJoin
@@ -411,6 +412,21 @@ class PythonQuery:
     keys: tuple[tuple[TableName, tuple[str, ...]], ...] = ()
     append: TableName | None = None
     process: Process | None = None
+
+    # A function has none of what a text may have, so whoever asks for it need not know which of the two a query is.
+    as_of_joins: ClassVar[tuple[AsOfJoin, ...]] = ()
+    arrived: ClassVar[bool] = False
+    clock_calls: ClassVar[tuple[ClockCall, ...]] = ()
+    ends: ClassVar[None] = None
+    graph: ClassVar[None] = None
+    lookup_joins: ClassVar[tuple[LookupJoin, ...]] = ()
+    model_calls: ClassVar[tuple[ModelCall, ...]] = ()
+    models: ClassVar[tuple[KnownModel, ...]] = ()
+    moments: ClassVar[tuple[tuple[TextSpan, str, int], ...]] = ()
+    pattern_times: ClassVar[tuple[WindowTime, ...]] = ()
+    timed: ClassVar[None] = None
+    version_calls: ClassVar[tuple[tuple[TextSpan, str], ...]] = ()
+    window_times: ClassVar[tuple[WindowTime, ...]] = ()
 
     @property
     def key_columns(self) -> tuple[str, ...]:

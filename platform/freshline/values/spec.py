@@ -172,6 +172,11 @@ class SourceSpec:
         """Whether rows arrive in a log table of ours (else the source is read in place)."""
         return self.connection.is_log
 
+    @property
+    def is_read_in_place(self) -> bool:
+        """Whether its rows stay where they are: nothing of it is ingested."""
+        return not self.is_log
+
     def stored_column(self, name: str) -> str:
         """The name of a declared column in the log table."""
         metadata = next((one.metadata for one in self.columns if one.name.lower() == name.lower()), None)
@@ -331,9 +336,21 @@ class TableSpec:
         return self.late_rows_of or self.side_output_of
 
     @property
+    def is_read_in_place(self) -> bool:
+        """As of a source: a table is ours."""
+        return False
+
+    @property
+    def sql(self) -> SqlQuery:
+        """The query, of a table in SQL. Raises TypeError for a function in Python, which has none."""
+        if not isinstance(self.query, SqlQuery):
+            raise TypeError(f"{self.name} is no query in SQL")
+        return self.query
+
+    @property
     def closes_windows(self) -> bool:
         """Whether its rows are those of windows that the watermark has closed."""
-        return self.final is not None and isinstance(self.query, SqlQuery) and self.query.arrived
+        return self.final is not None and self.query.arrived
 
     @property
     def is_triggered(self) -> bool:
@@ -364,7 +381,7 @@ class TableSpec:
     @property
     def is_temporal(self) -> bool:
         """Whether its rows follow from the time too: its query has temporal filters."""
-        return isinstance(self.query, SqlQuery) and bool(self.query.clock_calls)
+        return bool(self.query.clock_calls)
 
     def at_clock(self, clock: datetime | None) -> TableSpec:
         """The same table with a query for which it is one time; of a table without temporal filters, itself."""
@@ -415,7 +432,7 @@ class TableSpec:
     @property
     def _model_meaning(self) -> list[object]:
         """The models of the query: their files, but for those of which rows keep the prediction."""
-        models = self.query.models if isinstance(self.query, SqlQuery) else ()
+        models = self.query.models
         facts = sorted([str(m.name).lower(), "" if m.keeps_rows else m.sha256] for m in models)
         return [("models", facts)] if facts else []
 

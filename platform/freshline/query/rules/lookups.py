@@ -99,8 +99,7 @@ def find_lookups(
 
     `columns` are those of every input.
     """
-    assert isinstance(spec.query, SqlQuery)
-    branches = find_branches(read_query(spec.query))
+    branches = find_branches(read_query(spec.sql))
     if isinstance(branches, Reason):
         return branches
     for name in changed:
@@ -110,7 +109,7 @@ def find_lookups(
     unknown = [name for name in spec.reads if not columns.get(name)]
     if unknown:
         return Reason("UNSUPPORTED", f"the columns of {unknown[0]} are not known")
-    own = find_own_rows(spec.query, {name.view.lower(): tuple(columns[name]) for name in spec.reads})
+    own = find_own_rows(spec.sql, {name.view.lower(): tuple(columns[name]) for name in spec.reads})
     return own if isinstance(own, Reason) else Lookups(own, branches, tuple(name.lower() for name in own.columns))
 
 

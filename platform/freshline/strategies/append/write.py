@@ -27,7 +27,6 @@ from freshline.refresh.computed_rows import (
 )
 from freshline.refresh.pending_lookups import look_up, takes_pending_lookups
 from freshline.strategies.append.rule import Append
-from freshline.values.query import SqlQuery
 from freshline.values.result import Strategy
 
 
@@ -81,8 +80,7 @@ def append(attempt: Attempt, step: Append) -> Work:
     spark, spec, path, inputs = attempt.spark, attempt.spec, attempt.path, attempt.inputs
     frames = whole_inputs(spark, spec, inputs, only=[name for name in inputs if name not in step.as_changes])
     for name in step.as_changes:
-        arrived = isinstance(spec.query, SqlQuery) and spec.query.arrived
-        frames[name] = read_inserted(spark, inputs[name], attempt.changes[name], arrived=arrived)
+        frames[name] = read_inserted(spark, inputs[name], attempt.changes[name], arrived=spec.query.arrived)
     shadow_inputs(frames)
     check_lookups(attempt.runtime, spark, spec, inputs)
     rows_in = sum(attempt.changes[name].rows for name in step.as_changes)

@@ -76,7 +76,6 @@ from freshline.refresh.computed_rows import (
 )
 from freshline.strategies.keys.rule import ALL_ROWS, RefoldKeys, RefreshKeys
 from freshline.values.names import TableName
-from freshline.values.query import SqlQuery
 from freshline.values.reason import Reason
 from freshline.values.spec import DeltaJoin, TableSpec
 
@@ -172,7 +171,6 @@ def _by_algebra(sides: _Sides, algebra: Algebra) -> Changed | Reason | None:
     attempt, step, inputs, target = sides.attempt, sides.step, sides.inputs, sides.target
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
     pins, changes = attempt.inputs, attempt.changes
-    assert isinstance(spec.query, SqlQuery)
     if any(isinstance(target.schema[column].dataType, StringType) for column in spec.partitioned_by):
         # An empty text is stored as NULL there, so two groups of the query may be one of the table.
         return None
@@ -198,7 +196,7 @@ def _by_algebra(sides: _Sides, algebra: Algebra) -> Changed | Reason | None:
     if not runtime.is_understood(spec.fingerprint, step.changed):
         attempt.held.callback(drop_key_views, spark, step.affected, list(relations))
         stored = partial(as_stored, spec=spec)
-        if not reads_as_declared(spark, step.affected, inputs, declared=spec.query.render(), stored=stored):
+        if not reads_as_declared(spark, step.affected, inputs, declared=spec.sql.render(), stored=stored):
             return Reason("REWRITE_MISMATCH")
         runtime.note_understood(spec.fingerprint, step.changed)
     if followed.keys is None:
@@ -251,8 +249,7 @@ def _by_keys(sides: _Sides) -> Changed | Reason:
     """The affected keys, and how their rows differ from the stored ones; or why that is not known."""
     attempt, step, target = sides.attempt, sides.step, sides.target
     runtime, spark, spec, pins = attempt.runtime, attempt.spark, attempt.spec, attempt.inputs
-    assert isinstance(spec.query, SqlQuery)
-    keys = _find_keys(sides, spec.query.render())
+    keys = _find_keys(sides, spec.sql.render())
     if isinstance(keys, Reason):
         return keys
     runtime.note_understood(spec.fingerprint, step.changed)
@@ -299,14 +296,13 @@ def _by_stretch(sides: _Sides, stretch: AffectedInterval) -> Changed | Reason | 
     attempt, step, inputs, target = sides.attempt, sides.step, sides.inputs, sides.target
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
     pins, relation = attempt.inputs, stretch.input.view.lower()
-    assert isinstance(spec.query, SqlQuery)
     rows, before = inputs[RelationState.NEW, relation], inputs[RelationState.OLD, relation]
     if not is_served(stretch, rows.schema, target.schema, spec.partitioned_by):
         return None
     if not runtime.is_understood(spec.fingerprint, step.changed):
         attempt.held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins])
         stored = partial(as_stored, spec=spec)
-        if not reads_as_declared(spark, step.affected, inputs, declared=spec.query.render(), stored=stored):
+        if not reads_as_declared(spark, step.affected, inputs, declared=spec.sql.render(), stored=stored):
             return Reason("REWRITE_MISMATCH")
         runtime.note_understood(spec.fingerprint, step.changed)
     # Which sessions and matches there were is asked of the table where it has each of them.
@@ -335,8 +331,7 @@ def _by_first_rows(sides: _Sides, by: Sequence[Order]) -> Changed | Reason:
     """How the first rows of an order change (`freshline.query.first_rows`); or why they do not follow."""
     attempt, step, target = sides.attempt, sides.step, sides.target
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
-    assert isinstance(spec.query, SqlQuery)
-    rows = first_rows(spec.query.render())
+    rows = first_rows(spec.sql.render())
     assert rows is not None
     if not all(is_ordered(field.dataType) for field in target.schema.fields):
         return Reason("TOP_N", "the values of a column have no order")

@@ -28,16 +28,15 @@ from freshline.strategies.keys.changes import Changed
 from freshline.strategies.keys.components import RefreshComponents
 from freshline.strategies.keys.write import write_of_changes
 from freshline.values.names import TableName
-from freshline.values.query import GraphCall, GraphFunction, SqlQuery
+from freshline.values.query import GraphCall, GraphFunction
 
 
 def refresh_components(attempt: Attempt, step: RefreshComponents) -> Work:
     """The write of how the rows of affected components change. Raises GraphError."""
     spec = attempt.spec
-    assert isinstance(spec.query, SqlQuery)
-    call = spec.query.graph
+    call = spec.sql.graph
     assert call is not None
-    graph = Graph(attempt.spark, spec.query, str(spec.written_at), attempt.cancellation.check)
+    graph = Graph(attempt.spark, spec.sql, str(spec.written_at), attempt.cancellation.check)
     rows_in = sum(attempt.changes[name].rows for name in step.changed)
     changed, count = materialize_once(_changed_edges(attempt, step, graph), expected=rows_in)
     if count == 0:

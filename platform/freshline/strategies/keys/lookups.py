@@ -28,21 +28,19 @@ from freshline.strategies.keys.changes import difference
 from freshline.strategies.keys.rule import LookUpChanged
 from freshline.strategies.keys.write import write_of_changes
 from freshline.values.names import TableName
-from freshline.values.query import SqlQuery
 from freshline.values.reason import Reason
 
 
 def look_up_changed(attempt: Attempt, step: LookUpChanged) -> Work:
     """The write of the rows that were looked up, and of those that go. Raises DuplicateKeyError and LookupKeyError."""
     runtime, spark, spec, receipt = attempt.runtime, attempt.spark, attempt.spec, attempt.receipt
-    assert isinstance(spec.query, SqlQuery)
     assert receipt is not None
     inputs = whole_inputs(spark, spec, attempt.inputs)
     shadow_inputs(inputs)
     try:
         if not runtime.is_understood(spec.fingerprint, frozenset(step.changed)):
             stored = partial(as_stored, spec=spec)
-            if not is_one_query(spark, step.lookups.own.whole, asked_text(spec.query), stored):
+            if not is_one_query(spark, step.lookups.own.whole, asked_text(spec.sql), stored):
                 raise NotIncremental(Reason("REWRITE_MISMATCH"))
             runtime.note_understood(spec.fingerprint, frozenset(step.changed))
         check_lookups(runtime, spark, spec, attempt.inputs)

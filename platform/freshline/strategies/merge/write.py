@@ -41,7 +41,6 @@ from freshline.sql.columns import plain_columns
 from freshline.strategies.merge.rule import MergeRows
 from freshline.values.merge import REJECTED
 from freshline.values.position import TablePosition
-from freshline.values.query import SqlQuery
 from freshline.values.reason import Reason
 from freshline.values.receipt import Receipt
 from freshline.values.result import Strategy
@@ -127,8 +126,7 @@ def _is_none_rejected(spec: TableSpec, pinned: Pinned, change: Changes | None) -
     keys = {key.lower() for key in spec.primary_key}
     if keys & {column.lower() for column in spec.partitioned_by}:
         return False
-    assert isinstance(spec.query, SqlQuery)
-    shown = plain_columns(spec.query, [column.name for column in log.columns])
+    shown = plain_columns(spec.sql, [column.name for column in log.columns])
     if not keys <= shown.keys():
         return False
     return have_no_null(pinned.path, change.added_files, [log.stored_column(shown[key]) for key in keys])

@@ -25,7 +25,6 @@ from freshline.strategies.partition.rows import stored_expressions, with_good_ke
 from freshline.values.names import TableName
 from freshline.values.partition import Interval, PartitionSpan, put_span
 from freshline.values.position import Position
-from freshline.values.query import SqlQuery
 from freshline.values.receipt import Receipt
 from freshline.values.result import Strategy
 from freshline.values.spec import Mode
@@ -89,7 +88,6 @@ def _write_of_intervals(
 ) -> Callable[[Receipt], None]:
     """The write of exactly the rows of these stretches of time; the condition is pushed into the input it is about."""
     spark, spec, path = attempt.spark, attempt.spec, attempt.path
-    assert isinstance(spec.query, SqlQuery)
     frames = whole_inputs(spark, spec, inputs)
     shadow_inputs(frames)
     schema = run_before_constraints(spark, spec, inputs).schema

@@ -20,14 +20,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import click
 
-from freshline.cli import sale_weekend
 from freshline.cli.ask import ask
-from freshline.cli.database_demo import DECLARATIONS, run_databases
 from freshline.cli.failures import FAILED
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.refresh import FINE, outcome_lines
-from freshline.cli.sale_weekend import OrderCount, SaleWeekend, alternate, count_orders, sale_times
 from freshline.cli.status import drawn_status, open_status, status_text
 from freshline.cli.supervisor import Supervisor, end_all, interruptible, undisturbed
 from freshline.cli.terminal import tell, terminal_width
@@ -40,6 +37,9 @@ from freshline.report.table_text import duration_text
 from freshline.values.names import TableName
 from freshline.values.settings import Settings
 from freshline.values.spec import SourceSpec
+from resources.demo import sale_weekend
+from resources.demo.databases import DECLARATIONS, run_databases
+from resources.demo.sale_weekend import OrderCount, SaleWeekend, alternate, count_orders, sale_times
 
 if TYPE_CHECKING:
     from freshline.report.status import TableStatus
