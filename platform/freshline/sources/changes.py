@@ -92,12 +92,10 @@ def judge_events(
     fresh = rows if recent is None else _mark_redelivered(rows, as_sent(recent), spec)
     if in_source_order:
         return _mark_unsent(fresh)
-    # Values are filled from what the step before gives in several places, of which each would contain that step: for
-    # twenty records Spark planned for ten seconds.
-    return in_driver(_fill_unsent(in_driver(fresh, few=few), stored, unknown, spec), few=few)
+    return _fill_unsent(fresh, stored, unknown, spec, few=few)
 
 
-def in_driver(rows: DataFrame, *, few: bool) -> DataFrame:
+def _in_driver(rows: DataFrame, *, few: bool) -> DataFrame:
     """The rows as a relation of the driver where they are `few`: a query that reads them twice computes them once."""
     found = collect_if_small(rows) if few else None
     return rows if found is None else found[0]
@@ -226,12 +224,18 @@ def same_values(left: str, right: str, names: Sequence[str]) -> Column:
     )
 
 
-def _fill_unsent(rows: DataFrame, stored: DataFrame, unknown: DataFrame | None, spec: SourceSpec) -> DataFrame:
+def _fill_unsent(
+    rows: DataFrame, stored: DataFrame, unknown: DataFrame | None, spec: SourceSpec, *, few: bool
+) -> DataFrame:
     good = F.col(ERROR).isNull()
     keys = [F.col(quoted(key)) for key in spec.primary_key]
     wanted = rows.where(good & (F.size(UNSENT) > 0)).select(*keys).distinct()
     if wanted.limit(1).count() == 0:
         return rows
+    # Values are filled from the rows in several places, each of which would contain the step before: for twenty records
+    # Spark planned for ten seconds.
+    rows = _in_driver(rows, few=few)
+    wanted = rows.where(good & (F.size(UNSENT) > 0)).select(*keys).distinct()
     values = [column.name for column in spec.record_columns if column.name not in spec.primary_key]
     joined = rows.join(
         F.broadcast(_newest_whole(stored, unknown, wanted, values, spec)), list(spec.primary_key), "left"
@@ -263,7 +267,7 @@ def _fill_unsent(rows: DataFrame, stored: DataFrame, unknown: DataFrame | None, 
     is_unknown = good & (F.size(UNSENT) > 0) & ~F.coalesce(F.col("_freshline_is_known"), F.lit(False))
     error = F.when(is_unknown, F.lit(VALUE_UNKNOWN)).otherwise(F.col(ERROR)).alias(ERROR)
     made = {name: F.col(quoted(f"_freshline_filled_{name}")).alias(name) for name in values} | {ERROR: error}
-    return filled.select(*[made.get(name, F.col(quoted(name))) for name in rows.columns])
+    return _in_driver(filled.select(*[made.get(name, F.col(quoted(name))) for name in rows.columns]), few=few)
 
 
 _BATCH_TRUNCATES, _LOG_TRUNCATES = "_freshline_batch_truncates", "_freshline_log_truncates"
