@@ -214,18 +214,18 @@ def kafka(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture(scope="module")
 def shared_lab(spark: SparkSession) -> Iterator[Lab]:
     """One Lab for the tests of a file that leave it as it was, such as those of declarations that are refused."""
-    from tests.quick_writes import QuickWritesLab
+    from tests.plain_lab import PlainLab
 
-    with QuickWritesLab(spark) as made:
+    with PlainLab(spark) as made:
         yield made
 
 
 @pytest.fixture
 def spark_lab(spark: SparkSession) -> Iterator[Lab]:
     """An empty Lab of this test, on the session of the run."""
-    from tests.quick_writes import QuickWritesLab
+    from tests.plain_lab import PlainLab
 
-    with QuickWritesLab(spark) as made:
+    with PlainLab(spark) as made:
         yield made
 
 

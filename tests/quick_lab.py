@@ -17,30 +17,19 @@ import sqlglot
 from deltalake import DeltaTable, write_deltalake
 from sqlglot import exp
 
-from freshline.commit.delta_log import newest_version, position_of
-from freshline.compute.inputs import Pinned
 from freshline.errors import RequestError
 from freshline.refresh.attempt import Attempt
 from freshline.refresh.pin import pin_at
-from freshline.testing import Lab
 from freshline.testing.lab import in_order
 from freshline.values.names import TableName
 from freshline.values.query import SqlQuery
-from tests.stand_in import Inputs, connection, no_spark, rows_by
-
-_TYPES = {
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "STRING": pa.string(),
-    "DOUBLE": pa.float64(),
-    "BOOLEAN": pa.bool_(),
-    "DATE": pa.date32(),
-    "TIMESTAMP": pa.timestamp("us", "UTC"),
-}
+from tests.duckdb_rows import computed, rows_of
+from tests.plain_lab import PlainLab, create_source, plain_fields
+from tests.stand_in import Inputs, no_spark, rows_by
 
 
-class QuickLab(Lab):
-    """As its base; `sql` knows INSERT, UPDATE, DELETE and queries."""
+class QuickLab(PlainLab):
+    """As its base; `sql` knows INSERT, UPDATE, DELETE and queries. Columns are of plain types."""
 
     def __init__(self, *, start: datetime | None = None) -> None:
         super().__init__(no_spark(), start=start)
@@ -68,14 +57,10 @@ class QuickLab(Lab):
         properties: Mapping[str, str] | None = None,
     ) -> TableName:
         """As of a Lab, with columns of the types above."""
+        fields = plain_fields(columns)
+        assert fields is not None, columns
         path = self._folder.joinpath("sources", *TableName.parse(name).parts)
-        fields = [column.split() for column in columns.split(",")]
-        DeltaTable.create(
-            str(path),
-            schema=pa.schema([(column, _TYPES[kind]) for column, kind in fields]),
-            configuration={"delta.enableChangeDataFeed": str(change_feed).lower(), **(properties or {})},
-            partition_by=list(partitioned_by),
-        )
+        create_source(path, fields, change_feed=change_feed, partitioned_by=partitioned_by, properties=properties)
         declared = columns if watermark is None else f"{columns}, WATERMARK FOR {watermark} AS {watermark}"
         given = {"connector": "delta", "path": str(path), **(options or {})}
         return self._declare_source(name, declared, primary_key, given)
@@ -86,6 +71,8 @@ class QuickLab(Lab):
         if isinstance(parsed, exp.Query):
             found: list[dict[str, Any]] = self._rows_of(statement).to_pylist()
             return found
+        if self._is_written(statement):
+            return []
         assert isinstance(parsed, exp.Insert | exp.Update | exp.Delete), statement
         table = DeltaTable(str(self.path(parsed.this.sql("spark"))))
         where = parsed.args.get("where")
@@ -102,17 +89,16 @@ class QuickLab(Lab):
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """As of a Lab."""
-        path = self.path(name)
-        if newest_version(path) is None:
+        stored = self._newest(name)
+        if stored is None:
             raise RequestError("it has no version yet. Refresh it first.", where=name)
-        return in_order(DeltaTable(str(path)).to_pyarrow_table().to_pylist())
+        return in_order(rows_of(stored))
 
     def diff(self, name: str) -> list[tuple[str, dict[str, Any]]]:
         """As of a Lab, by DuckDB."""
         spec, receipt = self.runtime.graph.table(TableName.parse(name)), self.receipt(name)
-        assert isinstance(spec.query, SqlQuery)
         assert receipt is not None
-        named = self._computed(spec.query.text, pin_at(self.runtime, spec, receipt.positions)).to_pylist()
+        named = computed(spec.sql.text, pin_at(self.runtime, spec, receipt.positions)).to_pylist()
         stored, wanted = (Counter(tuple(row.items()) for row in rows) for rows in (self.rows(name), named))
         more = [("+", dict(row)) for row in (stored - wanted).elements()]
         return [*more, *(("-", dict(row)) for row in (wanted - stored).elements())]
@@ -121,31 +107,9 @@ class QuickLab(Lab):
         spec = attempt.spec
         if spec.constraints or spec.merge is not None or not isinstance(spec.query, SqlQuery):
             raise NotImplementedError(f"{spec.name} needs Spark")
-        return self._computed(spec.query.text, inputs)
+        return computed(spec.query.text, inputs)
 
     def _rows_of(self, query: str) -> pa.Table:
-        graph, inputs = self.runtime.graph, {}
-        for name in graph.order:
-            path = self.path(str(name))
-            version = newest_version(path)
-            if version is not None:
-                inputs[name] = Pinned(graph.spec(name), path, position_of(path, version))
-        return self._computed(query, inputs)
-
-    def _computed(self, query: str, inputs: Inputs) -> pa.Table:
-        """The rows of a query in Spark's SQL over these versions."""
-        database = connection()
-        for name, pinned in inputs.items():
-            table = DeltaTable(str(pinned.path), version=pinned.position.version).to_pyarrow_table()
-            database.register(str(name), table)
-        try:
-            found = database.sql(sqlglot.transpile(query, read="spark", write="duckdb")[0]).to_arrow_table()
-        finally:
-            for name in inputs:
-                database.unregister(str(name))
-        return found.cast(pa.schema([(field.name, _as_spark(field.type)) for field in found.schema]))
-
-
-def _as_spark(kind: pa.DataType) -> pa.DataType:
-    """A type of DuckDB's as Spark would have it: its sums of whole numbers have 128 bits."""
-    return pa.int64() if pa.types.is_decimal(kind) and kind.scale == 0 else kind
+        names = [str(name) for name in self.runtime.graph.order]
+        inputs = {TableName.parse(name): pinned for name in names if (pinned := self._newest(name)) is not None}
+        return computed(query, inputs)

@@ -59,11 +59,6 @@ class NoSpark:
     def newSession(self) -> NoSpark:  # noqa: N802 - as Spark has it
         return self
 
-    def sql(self, statement: str) -> None:
-        """A Lab makes a database for the sources that are written with its own statements."""
-        if statement.split()[0] not in ("CREATE", "USE", "DROP"):
-            raise NotImplementedError(statement)
-
 
 def _nothing(*arguments: object, **named: object) -> None:
     return None

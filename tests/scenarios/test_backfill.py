@@ -19,7 +19,7 @@ from freshline.plan.request import BACKFILL, RefreshRequest
 from freshline.run import refresh_table
 from freshline.testing import Crash, Lab
 from freshline.values.names import TableName
-from tests.quick_writes import QuickWritesLab
+from tests.plain_lab import PlainLab
 
 T, BELOW = TableName.parse("t"), TableName.parse("below")
 NOON = datetime(2026, 1, 6, 12, tzinfo=UTC)
@@ -30,7 +30,7 @@ DAILY = "PARTITIONED BY (ds) WITH ('partition.unit' = 'day', 'partition.start' =
 @pytest.fixture
 def days(spark):
     """Six days of a source that is partitioned like the table over it, and a table below."""
-    with QuickWritesLab(spark, start=NOON) as lab:
+    with PlainLab(spark, start=NOON) as lab:
         lab.sql(
             f"CREATE TABLE raw (ds DATE, id INT, n INT) USING delta PARTITIONED BY (ds) "
             f"LOCATION '{lab.settings.root / 'raw'}' TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"

@@ -13,7 +13,7 @@ from freshline.refresh.time_partitions import partitions_of
 from freshline.values.names import TableName
 from freshline.values.partition import PartitionState
 from freshline.values.spec import Mode, TableSpec
-from tests.quick_writes import QuickWritesLab
+from tests.plain_lab import PlainLab
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 FAR = ("DATE'9999-12-31'", "DATE'+10000-01-01'", "DATE'0001-01-01'", "DATE'-0044-03-15'")
@@ -21,7 +21,7 @@ FAR = ("DATE'9999-12-31'", "DATE'+10000-01-01'", "DATE'0001-01-01'", "DATE'-0044
 
 @pytest.mark.parametrize("unit", ["day", "month"])
 def test_a_row_of_a_far_day_makes_no_other_partition_stale(spark, unit):
-    with QuickWritesLab(spark, start=datetime(2026, 1, 5, 12, tzinfo=UTC)) as lab:
+    with PlainLab(spark, start=datetime(2026, 1, 5, 12, tzinfo=UTC)) as lab:
         lab.source("s", "d DATE, n INT")
         lab.sql("INSERT INTO s VALUES (DATE'2026-01-02', 1)")
         lab.declare(
@@ -47,7 +47,7 @@ def test_a_row_of_a_far_day_makes_no_other_partition_stale(spark, unit):
 
 
 def test_a_text_with_a_time_of_day_makes_its_day_stale(spark):
-    with QuickWritesLab(spark, start=datetime(2026, 1, 5, 12, tzinfo=UTC)) as lab:
+    with PlainLab(spark, start=datetime(2026, 1, 5, 12, tzinfo=UTC)) as lab:
         lab.source("s", "d STRING, n INT")
         lab.sql("INSERT INTO s VALUES ('2026-01-02', 1), ('2026-01-03 05:00:00', 1)")
         lab.declare(

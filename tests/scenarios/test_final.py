@@ -22,7 +22,7 @@ from freshline.testing import Crash
 from freshline.values.names import TableName
 from freshline.values.watermark import after_batch
 from tests.lanes import long_but
-from tests.quick_writes import QuickWritesLab
+from tests.plain_lab import PlainLab
 from tests.scenarios.test_ingest import redeclare
 
 Bag = Counter[tuple[object, ...]]
@@ -338,7 +338,7 @@ def test_a_watermark_that_goes_back_is_found(spark, monkeypatch) -> None:
 
     for seed in range(3):
         try:
-            with QuickWritesLab(spark) as lab:
+            with PlainLab(spark) as lab:
                 batches = drawn_batches(seed, held_back=0.4)
                 play(lab, call, 0, batches, lambda rows, _: expected(call, rows, 0), seed=seed)
         except AssertionError:

@@ -20,7 +20,7 @@ from itertools import count
 import pytest
 
 from freshline.testing import Lab
-from tests.quick_writes import QuickWritesLab
+from tests.plain_lab import PlainLab
 from tests.scenarios.generator.case import draw
 from tests.scenarios.generator.judge import Counts, judge_refreshes
 from tests.scenarios.generator.shrink import told
@@ -230,7 +230,7 @@ def refresh_random_queries(spark, wanted, first, *, tables, rounds, shapes=({},)
         shape = {**shapes[seed % len(shapes)], **named}
         case = draw(seed, tables=tables, rounds=rounds, **shape)
         # Of four cases one has its sources written by Spark.
-        lab_of = QuickWritesLab if seed % 4 else Lab
+        lab_of = PlainLab if seed % 4 else Lab
         failure = judged(case)
         if failure is not None:
             # With the seed, one case repeats it.

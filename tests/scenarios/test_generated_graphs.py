@@ -16,7 +16,7 @@ import os
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.quick_writes import QuickWritesLab
+from tests.plain_lab import PlainLab
 from tests.scenarios.graphs.case import Case
 from tests.scenarios.graphs.drawing import draw
 from tests.scenarios.graphs.judge import Computing, Counts, Failure, by_spark, judge
@@ -43,7 +43,7 @@ def graphs_converge(
     counts, session = Counts(), no_spark() if spark is None else spark
 
     def judged(case: Case, counts: Counts) -> Failure | None:
-        return judge(case, lambda start: QuickWritesLab(session, start=start), counts, computing)
+        return judge(case, lambda start: PlainLab(session, start=start), counts, computing)
 
     for seed in range(first, first + count):
         case = draw(seed, kills=kills, few=computing is by_spark, plain=spark is None)

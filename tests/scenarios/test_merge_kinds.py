@@ -17,7 +17,7 @@ import pytest
 
 from tests.lanes import few_or_many
 from tests.merges import slow
-from tests.quick_writes import QuickWritesLab
+from tests.plain_lab import PlainLab
 
 ORDERS = 10
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
@@ -118,7 +118,7 @@ VERSIONED = {
 def test_versioned_is_one_table_for_every_arrival_order(spark, size):
     names, seeds, count, batches = size
     for seed in seeds:
-        with QuickWritesLab(spark) as lab:
+        with PlainLab(spark) as lab:
             lab.files("s", COLUMNS)
             for name in names:
                 options, items, _, _ = VERSIONED[name]
@@ -198,7 +198,7 @@ def slowly_aggregated(rows: Sequence[Row], order: Sequence[str]) -> list[Row]:
 def test_aggregate_is_one_table_for_every_arrival_order(spark, size):
     seeds, count, batches = size
     for seed in seeds:
-        with QuickWritesLab(spark) as lab:
+        with PlainLab(spark) as lab:
             lab.files("s", COLUMNS)
             lab.declare(aggregated("t"))
             rows = random_rows(seed, count)
@@ -249,7 +249,7 @@ def slowly_updated(rows: Sequence[Row], *, deleting: bool = False) -> list[Row]:
 def test_partial_update_is_one_table_for_every_arrival_order(spark, size):
     seeds, count, batches = size
     for seed in seeds:
-        with QuickWritesLab(spark) as lab:
+        with PlainLab(spark) as lab:
             lab.files("s", COLUMNS)
             lab.declare(partially_updated("t", DELETING))
             if count > 50:
@@ -402,7 +402,7 @@ def slowly_added(rows: Sequence[Row]) -> list[Row]:
 def test_new_rows_are_folded_with_the_stored_row_where_it_says_enough(spark, size, monkeypatch):
     seeds, count, batches = size
     for seed in seeds:
-        with QuickWritesLab(spark) as lab, monkeypatch.context() as patch:
+        with PlainLab(spark) as lab, monkeypatch.context() as patch:
             lab.files("s", COLUMNS)
             lab.declare(folded_onto("totals", "o, k"))
             lab.declare(folded_onto("added", "o, k"))
@@ -447,7 +447,7 @@ def test_a_fold_follows_updates_and_deletes_of_its_input(spark, size):
     seeds, steps = size
     for seed in seeds:
         chance = random.Random(seed)
-        with QuickWritesLab(spark) as lab:
+        with PlainLab(spark) as lab:
             lab.source("s", COLUMNS.removeprefix("o INT, "))
             for declaration, _ in FOLDS.values():
                 lab.declare(declaration)

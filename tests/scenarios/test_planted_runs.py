@@ -22,7 +22,7 @@ from freshline.refresh.attempt import Attempt
 from freshline.refresh.constraint_check import ConstraintCheck
 from freshline.strategies.keys import changes
 from freshline.strategies.partition import times
-from tests.quick_writes import QuickWritesLab
+from tests.plain_lab import PlainLab
 from tests.scenarios.generator import judge
 from tests.scenarios.generator.case import draw
 from tests.scenarios.generator.judge import Counts, judge_refreshes
@@ -222,7 +222,7 @@ def test_a_planted_bug_is_found(spark, monkeypatch, place, name, plant, shares):
     for number in range(MOST_CASES):
         case = draw(7000 + number, tables=5, rounds=3, deep=2, **shares)
         counts = Counts()
-        failure = judge_refreshes(case, lambda start: QuickWritesLab(spark, start=start), counts, force=force)
+        failure = judge_refreshes(case, lambda start: PlainLab(spark, start=start), counts, force=force)
         # A planted bug makes wrong rows, or is refused. A refresh that breaks has found a bug that nobody planted.
         assert failure is None or not failure.detail.startswith(RefreshError.code), failure
         if failure is not None:

@@ -9,7 +9,7 @@ import pytest
 from freshline.commit.delta_log import newest_version
 from freshline.errors import DefinitionChangedError, PartitionError
 from tests.delta_log import commit_of, version_of
-from tests.quick_writes import QuickWritesLab
+from tests.plain_lab import PlainLab
 
 DAILY = "'partition.unit' = 'day', 'partition.start' = '2026-01-01'"
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -18,7 +18,7 @@ NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 @pytest.fixture
 def days(spark):
     """Rows of five days, before the first partition, after the open one, and of no day; it is noon of the fifth."""
-    with QuickWritesLab(spark, start=NOON) as lab:
+    with PlainLab(spark, start=NOON) as lab:
         _fill(lab)
         yield lab
 

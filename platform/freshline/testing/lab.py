@@ -84,9 +84,7 @@ class Lab:
         (self._folder / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
         # Statements on sources run in a session and a database of this Lab, where their names are real tables.
         self._spark = self._root.newSession()
-        self._database = f"freshline_lab_{uuid4().hex}"
-        self._spark.sql(f"CREATE DATABASE {self._database} LOCATION {sql_literal(str(self._folder / 'none'))}")
-        self._spark.sql(f"USE {self._database}")
+        self._database: str | None = None
         self._failpoint: Callable[[str], None] = lambda name: None
         self._landed = 0
         self.runtime = self._open()
@@ -105,8 +103,9 @@ class Lab:
         """Let go of everything: tables, files, views, the control store. The Spark session stays."""
         self.runtime.close_readers()
         self.runtime.control.close()
-        self._spark.sql("USE default")
-        self._spark.sql(f"DROP DATABASE IF EXISTS {self._database} CASCADE")
+        if self._database is not None:
+            self._spark.sql("USE default")
+            self._spark.sql(f"DROP DATABASE IF EXISTS {self._database} CASCADE")
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def restart(self, *, lose_control_store: bool = False) -> None:
@@ -131,6 +130,13 @@ class Lab:
             yield
         finally:
             self._failpoint = lambda name: None
+
+    def _use_database(self) -> None:
+        """Give the session of statements its database, once: many Labs have no statement."""
+        if self._database is None:
+            self._database = f"freshline_lab_{uuid4().hex}"
+            self._spark.sql(f"CREATE DATABASE {self._database} LOCATION {sql_literal(str(self._folder / 'none'))}")
+            self._spark.sql(f"USE {self._database}")
 
     def _open(self) -> Runtime:
         graph = open_project(self.settings)
@@ -188,6 +194,7 @@ class Lab:
         of_table = {"delta.enableChangeDataFeed": str(change_feed).lower(), **(properties or {})}
         pairs = ", ".join(f"{sql_literal(key)} = {sql_literal(value)}" for key, value in of_table.items())
         parts = f"PARTITIONED BY ({', '.join(map(quoted, partitioned_by))}) " if partitioned_by else ""
+        self._use_database()
         self._spark.sql(
             f"CREATE TABLE {quoted(table.view)} ({columns}) USING delta {parts}LOCATION {sql_literal(str(path))} "
             f"TBLPROPERTIES ({pairs})"
@@ -263,6 +270,7 @@ class Lab:
 
         Sources made by `lab.source` can be written: INSERT, UPDATE, DELETE, MERGE, TRUNCATE, ALTER TABLE, RESTORE.
         """
+        self._use_database()
         names = self.runtime.graph.order
         text, used = resolve_names(statement, names)
         read = {}
