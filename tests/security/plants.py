@@ -186,14 +186,13 @@ HOLES: tuple[Planted, ...] = (
     ),
     _hole(
         "the state file for everybody", "engine/state_file.py",
-        "            Path(name).replace(state_file(state))\n",
-        "            Path(name).chmod(0o644)\n            Path(name).replace(state_file(state))\n",
+        "json.dumps(value))", "json.dumps(value), mode=0o644)",
         "other users read the token", MODES,
     ),
     _hole(
         "the state file through a link", "engine/state_file.py",
-        "            Path(name).replace(state_file(state))\n",
-        '            state_file(state).write_text(json.dumps(value), encoding="utf-8")\n',
+        "write_whole(state_file(state), json.dumps(value))",
+        'state_file(state).write_text(json.dumps(value), encoding="utf-8")',
         "a link in its place is written through", MODES,
     ),
     _hole(

@@ -7,11 +7,10 @@ before it searches for engines. So each engine is either found by `down`, or fin
 
 from __future__ import annotations
 
-import os
 import secrets
-import tempfile
 from pathlib import Path
 
+from freshline.engine.whole_file import write_whole
 from freshline.errors import EngineError
 
 NAME = "down"
@@ -29,14 +28,7 @@ def write_down_mark(state: Path) -> None:
     """Put a new mark in the place of the one that is there. Raises OSError where the folder cannot be written."""
     if not state.is_dir():
         return  # nothing was ever started here
-    handle, name = tempfile.mkstemp(dir=state, prefix=f".{NAME}.")
-    try:
-        with os.fdopen(handle, "w", encoding="ascii") as stream:
-            stream.write(secrets.token_hex(16))
-        Path(name).replace(state / NAME)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(state / NAME, secrets.token_hex(16))
 
 
 def require_not_down(state: Path, mark: str) -> None:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import platform
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,11 +19,13 @@ from typing import BinaryIO
 
 from freshline.engine.file_id import FileId
 from freshline.engine.process import ProcessId
+from freshline.engine.whole_file import write_whole
 from freshline.errors import UNREADABLE_FILE, EngineHeldError, StorageError
 
 LOCK = "_freshline_engine.lock"
 HOLDER = "_freshline_engine.json"
 _JVM_GRACE_SECONDS = 10.0
+_NO_JVM = {"jvm_pid": None, "jvm_start_time": None, "jvm_start_mark": ""}
 
 
 @dataclass(frozen=True)
@@ -145,12 +145,8 @@ class WarehouseLock:
     def _write(self) -> None:
         holder = self.holder
         value = {
-            "pid": holder.process.pid,
-            "start_time": holder.process.started,
-            "start_mark": holder.process.mark,
-            "jvm_pid": None if holder.jvm is None else holder.jvm.pid,
-            "jvm_start_time": None if holder.jvm is None else holder.jvm.started,
-            "jvm_start_mark": "" if holder.jvm is None else holder.jvm.mark,
+            **holder.process.as_json(),
+            **(_NO_JVM if holder.jvm is None else holder.jvm.as_json("jvm_")),
             "host": holder.host,
             "since": holder.since.isoformat(),
             "project": holder.project,
@@ -159,16 +155,9 @@ class WarehouseLock:
             "lock": None if holder.lock is None else holder.lock.as_json(),
         }
         try:
-            handle, name = tempfile.mkstemp(dir=self._root, prefix=f".{HOLDER}.")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                    json.dump(value, stream)
-                # Whoever may read the warehouse may know its holder.
-                Path(name).chmod(0o666 & Path(self._root, LOCK).stat().st_mode)
-                Path(name).replace(self._root / HOLDER)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+            # Whoever may read the warehouse may know its holder.
+            mode = 0o666 & (self._root / LOCK).stat().st_mode
+            write_whole(self._root / HOLDER, json.dumps(value), mode=mode)
         except OSError as error:
             raise StorageError(
                 f"the warehouse cannot be written: {error.strerror or error}. Free some space or make it writable.",
@@ -192,12 +181,9 @@ def read_holder(root: Path) -> Holder | None:
     """
     try:
         value = json.loads((root / HOLDER).read_text(encoding="utf-8"))
-        jvm = value["jvm_pid"]
         return Holder(
-            process=ProcessId(int(value["pid"]), float(value["start_time"]), str(value.get("start_mark", ""))),
-            jvm=None
-            if jvm is None
-            else ProcessId(int(jvm), float(value["jvm_start_time"]), str(value.get("jvm_start_mark", ""))),
+            process=ProcessId.from_json(value),
+            jvm=None if value["jvm_pid"] is None else ProcessId.from_json(value, "jvm_"),
             host=str(value["host"]),
             since=datetime.fromisoformat(value["since"]),
             project=str(value["project"]),

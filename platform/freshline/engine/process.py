@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from freshline.errors import EngineError
 
@@ -43,6 +44,16 @@ class ProcessId:
         own = cls.of(os.getpid())
         assert own is not None
         return own
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any], prefix: str = "") -> ProcessId:
+        """The process in a record. Raises KeyError, TypeError or ValueError for a record without one."""
+        started, mark = float(value[f"{prefix}start_time"]), str(value.get(f"{prefix}start_mark", ""))
+        return cls(int(value[f"{prefix}pid"]), started, mark)
+
+    def as_json(self, prefix: str = "") -> dict[str, object]:
+        """The process as records have it, with names that begin with `prefix`."""
+        return {f"{prefix}pid": self.pid, f"{prefix}start_time": self.started, f"{prefix}start_mark": self.mark}
 
     @property
     def alive(self) -> bool:

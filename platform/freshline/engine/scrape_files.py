@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from freshline.engine.whole_file import write_whole
 from freshline.errors import UNREADABLE_FILE, SettingsError, StorageError
 from freshline.values.secret import resolve_token
 from freshline.values.settings import Settings
@@ -90,19 +89,9 @@ def instance(settings: Settings) -> str:
 
 
 def _write(file: Path, text: str, mode: int) -> None:
-    """Put a file in the place of the one that is there. Killed half way, the old one stays."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        # Made by mkstemp for the owner only, from the first byte on.
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                os.fchmod(handle, mode)
-                stream.write(text)
-            Path(name).replace(file)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_whole(file, text, mode=mode)
     except OSError as error:
         raise StorageError(
             f"the state directory cannot be written: {error.strerror or error}. Free some space or make it writable.",

@@ -8,13 +8,12 @@ directory it names the engine of another project, and is passed over.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from freshline.engine.file_id import FileId
 from freshline.engine.process import ProcessId
+from freshline.engine.whole_file import write_whole
 from freshline.errors import UNREADABLE_FILE, EngineError, FormatError, StorageError
 
 FORMAT = 1
@@ -51,26 +50,14 @@ def write_state(state: Path, engine: EngineState) -> None:
     """
     value = {
         "format": FORMAT,
-        "pid": engine.process.pid,
-        "start_time": engine.process.started,
-        "start_mark": engine.process.mark,
-        "jvm_pid": engine.jvm.pid,
-        "jvm_start_time": engine.jvm.started,
-        "jvm_start_mark": engine.jvm.mark,
+        **engine.process.as_json(),
+        **engine.jvm.as_json("jvm_"),
         **{key: item for key, item in asdict(engine).items() if key not in ("process", "jvm")},
     }
     try:
         state.mkdir(parents=True, exist_ok=True)
         value["folder"] = FileId.of(state).as_json()
-        # Made by mkstemp for the owner only, from the first byte on.
-        handle, name = tempfile.mkstemp(dir=state, prefix=f".{NAME}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                json.dump(value, stream)
-            Path(name).replace(state_file(state))
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_whole(state_file(state), json.dumps(value))
     except OSError as error:
         raise StorageError(
             f"the state directory cannot be written: {error.strerror or error}. Free some space or make it writable.",
@@ -92,8 +79,8 @@ def read_state(state: Path) -> EngineState | None:
         if FileId.from_json(value.get("folder")) not in (None, FileId.of(state)):
             return None
         return EngineState(
-            process=ProcessId(int(value["pid"]), float(value["start_time"]), str(value.get("start_mark", ""))),
-            jvm=ProcessId(int(value["jvm_pid"]), float(value["jvm_start_time"]), str(value.get("jvm_start_mark", ""))),
+            process=ProcessId.from_json(value),
+            jvm=ProcessId.from_json(value, "jvm_"),
             http_port=int(value["http_port"]),
             connect_port=int(value["connect_port"]),
             token=str(value["token"]),

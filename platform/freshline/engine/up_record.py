@@ -7,15 +7,13 @@ whether the engine is theirs to start again.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from freshline.engine.file_id import FileId
 from freshline.engine.process import ProcessId
+from freshline.engine.whole_file import write_whole
 from freshline.errors import UNREADABLE, FormatError
 from freshline.values.settings import Settings
 
@@ -73,22 +71,15 @@ class UpRecord:
         value = {
             "format": FORMAT,
             "mark": self.mark,
-            "supervisor": _process_json(self.supervisor),
-            "children": [{"name": name, **_process_json(process)} for name, process in self.children],
+            "supervisor": self.supervisor.as_json(),
+            "children": [{"name": name, **process.as_json()} for name, process in self.children],
             "url": self.url,
             "started_engine": self.started_engine,
             "ended": [asdict(each) for each in self.ended],
         }
         file.parent.mkdir(parents=True, exist_ok=True)
         value["folder"] = FileId.of(file.parent).as_json()
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                json.dump(value, stream)
-            Path(name).replace(file)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_whole(file, json.dumps(value))
 
     @classmethod
     def read(cls, file: Path) -> UpRecord | None:
@@ -104,8 +95,8 @@ class UpRecord:
                 return None
             return cls(
                 mark=str(value["mark"]),
-                supervisor=_process(value["supervisor"]),
-                children=tuple((str(child["name"]), _process(child)) for child in value["children"]),
+                supervisor=ProcessId.from_json(value["supervisor"]),
+                children=tuple((str(child["name"]), ProcessId.from_json(child)) for child in value["children"]),
                 url=value["url"],
                 started_engine=bool(value["started_engine"]),
                 ended=tuple(
@@ -117,11 +108,3 @@ class UpRecord:
             return None
         except UNREADABLE:
             return None
-
-
-def _process_json(process: ProcessId) -> dict[str, object]:
-    return {"pid": process.pid, "start_time": process.started, "start_mark": process.mark}
-
-
-def _process(value: Mapping[str, Any]) -> ProcessId:
-    return ProcessId(int(value["pid"]), float(value["start_time"]), str(value.get("start_mark", "")))
