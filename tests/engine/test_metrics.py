@@ -12,15 +12,7 @@ import pytest
 
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_declarations
-from freshline.engine.metrics import (
-    COUNT_SECONDS,
-    WAIT_SECONDS,
-    Activity,
-    Look,
-    Metrics,
-    Surroundings,
-    open_by_kind,
-)
+from freshline.engine.metrics import COUNT_SECONDS, WAIT_SECONDS, Activity, Look, Metrics, Surroundings, open_by_kind
 from freshline.engine.process import ProcessId
 from freshline.errors import StorageError
 from freshline.freshness.alert import Alert

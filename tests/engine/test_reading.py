@@ -17,14 +17,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from freshline.commit.delta_log import count_rows, table_id
 from freshline.commit.savepoints import keep_savepoint
 from freshline.commit.warehouse import Warehouse
-from freshline.engine.reading import (
-    consumers,
-    drop_consumer,
-    open_reader,
-    read_changes,
-    read_rows,
-    register_consumer,
-)
+from freshline.engine.reading import consumers, drop_consumer, open_reader, read_changes, read_rows, register_consumer
 from freshline.errors import ConsumerError, ConsumerExpiredError, ReadError, RequestError
 from freshline.plan.savepoint import SavedTable, SavedVersion, Savepoint
 from freshline.reads import rows as reading

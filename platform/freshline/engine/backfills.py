@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -30,12 +30,8 @@ from freshline.errors import (
 from freshline.freshness.exclusion import intended_exclusions
 from freshline.plan.backfill import Action, Chunk, RequestedBackfill, plan_backfill
 from freshline.plan.request import BACKFILL, RefreshRequest
-from freshline.refresh.partition_states import (
-    committed_keys,
-    has_refreshed_whole,
-    read_state_of_values,
-    read_states,
-)
+from freshline.refresh.partition_states import committed_keys, has_refreshed_whole, read_state_of_values, read_states
+from freshline.refresh.partitions import partition_column
 from freshline.refresh.time_partitions import partitions_of, read_time_partition, wanted_end
 from freshline.run import Runtime
 from freshline.values.names import TableName
@@ -162,38 +158,28 @@ class Backfills:
             raise PartitionError(
                 f"{spec.name} is a source: it has no partitions and cannot be computed again", where=str(spec.name)
             )
+        wanted = RequestedBackfill(spec.name, again=asked.again, cascade=asked.cascade, full=asked.full)
         if spec.time_partitions is None:
-            return self._plan_values(graph, spec, asked)
+            return self._plan_values(graph, spec, asked, wanted)
         partitions = _partitions(self._runtime, spec, asked)
         states: Mapping[str, PartitionState] = {}
         if partitions:
             states = read_states(self._runtime, spec, partitions, cancellation)
         finished = committed_keys(self._runtime, spec.name, asked.id) if asked.resume else frozenset[str]()
-        wanted = RequestedBackfill(
-            spec.name,
-            tuple(partitions),
-            again=asked.again,
-            cascade=asked.cascade,
-            full=asked.full,
-            finished=finished,
-        )
+        wanted = replace(wanted, partitions=tuple(partitions), finished=finished)
         return plan_backfill(graph, wanted, states, self._runtime.clock())
 
-    def _plan_values(self, graph: Graph, spec: TableSpec, asked: BackfillRequest) -> list[Chunk]:
+    def _plan_values(
+        self, graph: Graph, spec: TableSpec, asked: BackfillRequest, wanted: RequestedBackfill
+    ) -> list[Chunk]:
         values = (*asked.values, *_between(spec, asked)) if asked.ranges else asked.values
-        columns = {column.lower() for column in spec.partitioned_by}
         for partition in values:
-            if not columns:
+            if not spec.partitioned_by:
                 raise PartitionError("the table has no partitions. Refresh the whole table.", where=str(spec.name))
             if not partition:
                 raise PartitionError("no partition is named", where=str(spec.name))
             for column, _ in partition:
-                if column.lower() not in columns:
-                    raise PartitionError(
-                        f"{column} is not a partition column. The table is PARTITIONED BY "
-                        f"({', '.join(spec.partitioned_by)}).",
-                        where=str(spec.name),
-                    )
+                partition_column(spec, column)
         states: Mapping[str, PartitionState] = {}
         if spec.partition_values and values:
             state = read_state_of_values(self._runtime, spec)
@@ -203,14 +189,7 @@ class Backfills:
             finished = committed_keys(self._runtime, spec.name, asked.id)
             if has_refreshed_whole(self._runtime, spec.name, asked.id):
                 finished = {partition_name(spec, partition) for partition in values}
-        wanted = RequestedBackfill(
-            spec.name,
-            values=tuple(dict.fromkeys(values)),
-            again=asked.again,
-            cascade=asked.cascade,
-            full=asked.full,
-            finished=finished,
-        )
+        wanted = replace(wanted, values=tuple(dict.fromkeys(values)), finished=finished)
         return plan_backfill(graph, wanted, states, self._runtime.clock())
 
     def _shown(self, chunk: Chunk) -> dict[str, object]:
@@ -323,13 +302,10 @@ def _partitions(runtime: Runtime, spec: TableSpec, asked: BackfillRequest) -> li
     """The time partitions that are asked for, each once. Raises PartitionError."""
     now = runtime.clock()
     partitions = partitions_of(spec)
-    (own,) = spec.partitioned_by
     found = {item.start: item for item in (read_time_partition(spec, values, now) for values in asked.values)}
     for column, first, last in asked.ranges:
-        if column is not None and column.lower() != own.lower():
-            raise PartitionError(
-                f"{column} is not a partition column. The table is PARTITIONED BY ({own}).", where=str(spec.name)
-            )
+        if column is not None:
+            partition_column(spec, column)
         begin = partitions.start if first is None else first
         end = partitions.at(wanted_end(runtime, spec) - _MOMENT).key if last is None else last
         try:
@@ -354,10 +330,8 @@ def _between(spec: TableSpec, asked: BackfillRequest) -> Iterator[Values]:
     (own,) = spec.partitioned_by
     declared = spec.partition_values
     for column, first, last in asked.ranges:
-        if column is not None and column.lower() != own.lower():
-            raise PartitionError(
-                f"{column} is not a partition column. The table is PARTITIONED BY ({own}).", where=str(spec.name)
-            )
+        if column is not None:
+            partition_column(spec, column)
         begin, end = declared[0] if first is None else first, declared[-1] if last is None else last
         for value in (begin, end):
             if value not in declared:

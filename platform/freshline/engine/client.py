@@ -24,13 +24,7 @@ from freshline.engine.down_mark import read_down_mark, require_not_down
 from freshline.engine.lock import find_holder
 from freshline.engine.state_file import EngineState, read_state, remove_state
 from freshline.engine.up_record import engine_environ
-from freshline.errors import (
-    EngineError,
-    EngineHeldError,
-    RequestError,
-    StorageError,
-    error_from_json,
-)
+from freshline.errors import EngineError, EngineHeldError, RequestError, StorageError, error_from_json
 from freshline.values.settings import Settings, as_private, provide_state
 
 Progress = Callable[[str], None]

@@ -29,7 +29,6 @@ from typing import Any
 import pyspark
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.purge import finish_purges
@@ -358,7 +357,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         progress("starting Spark")
         session = spark.build_session(settings, connect_token=token, progress=_jar_progress(progress))
         stack.callback(spark.stop_session, session)
-        jvm = _jvm(session)
+        jvm = spark.jvm_process(session)
         lock.record_jvm(jvm)
         connect_port = spark.connect_port(session)
         python_tables = PythonTables(
@@ -446,10 +445,6 @@ class _Ending:
         if self._engine is None:
             raise EngineError(f"ended by {signal.Signals(number).name} while it started")
         self._engine.stop(None)
-
-
-def _jvm(session: SparkSession) -> ProcessId:
-    return spark.jvm_process(session)
 
 
 def _jar_progress(progress: Callable[[str], None]) -> Callable[[str, int, int], None]:

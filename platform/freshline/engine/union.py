@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
-from freshline.declare.project_settings import find_project, read_settings
 from freshline.engine.client import EngineClient
+from freshline.engine.savepoints import Project, project_settings
 from freshline.errors import CancelledError, error_from_json
 from freshline.plan.union import UnionToken
-from freshline.values.settings import Settings
 
 _ALL_ROWS = 2**31 - 2  # the most that Spark can be asked for
 
@@ -34,7 +31,7 @@ def read_union(
     token: Mapping[str, Any] | str | None = None,
     columns: str = "*",
     where: str | None = None,
-    project: Settings | Path | str | None = None,
+    project: Project = None,
 ) -> UnionRows:
     """Read a log table, or a table with a merge over one, with what its source has beyond it.
 
@@ -42,14 +39,11 @@ def read_union(
     table; `project` is its settings or a folder in it, by default the current one. The engine is started where none
     runs. Raises RequestError for a table that cannot be read so, and the errors of the source and the engine.
     """
-    settings = project if isinstance(project, Settings) else None
-    if settings is None:
-        settings = read_settings(find_project(None if project is None else Path(str(project))), os.environ)
     texts = [name] if token is None else [name, json.dumps(UnionToken.parse(token).as_json())]
     statement = f"SELECT {columns} FROM union_read({', '.join(_literal(text) for text in texts)})"
     if where is not None:
         statement = f"{statement} WHERE {where}"
-    client = EngineClient.connect(settings, start=True, progress=lambda message: None)
+    client = EngineClient.connect(project_settings(project))
     found: UnionRows | None = None
     for event in client.run("sql", statement=statement, limit=_ALL_ROWS):
         if event["type"] == "rows":

@@ -15,14 +15,7 @@ from py4j.protocol import Py4JJavaError
 
 from freshline.commit.columns import column_types, input_columns, input_types
 from freshline.commit.definitions import read_definition
-from freshline.commit.delta_log import (
-    Newest,
-    classify,
-    count_all,
-    count_rows,
-    may_have_times,
-    read_newest,
-)
+from freshline.commit.delta_log import Newest, classify, count_all, count_rows, may_have_times, read_newest
 from freshline.commit.event_time import closing_of, watermark_read
 from freshline.compute.cancellation import Cancellation, Limited
 from freshline.compute.keys import FAILED_BY_ROWS, why_not

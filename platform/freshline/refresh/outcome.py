@@ -6,12 +6,8 @@ import json
 from dataclasses import replace
 from uuid import uuid4
 
-from freshline.commit.delta_log import (
-    read_commit,
-)
-from freshline.commit.write import (
-    Committed,
-)
+from freshline.commit.delta_log import read_commit
+from freshline.commit.write import Committed
 from freshline.plan.cut import RootPositions, ahead_of, greatest_of
 from freshline.plan.history import inputs_short_after
 from freshline.plan.models import model_versions, models_after

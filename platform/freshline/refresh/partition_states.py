@@ -14,13 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, TimestampType
 
-from freshline.commit.delta_log import (
-    classify,
-    newest_version,
-    position_of,
-    read_newest,
-    read_receipts,
-)
+from freshline.commit.delta_log import classify, newest_version, position_of, read_newest, read_receipts
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.inputs import Pinned, read_net_images
 from freshline.compute.keys import comes_back

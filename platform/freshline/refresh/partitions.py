@@ -49,6 +49,17 @@ def partition_condition(values: Mapping[str, object], expressions: Mapping[str, 
     return partition_predicate(list(over.values()), [tuple(values.values())])
 
 
+def partition_column(spec: TableSpec, named: str, where: str | None = None) -> str:
+    """The partition column of this name, as the declaration spells it. Raises PartitionError where there is none."""
+    for column in spec.partitioned_by:
+        if column.lower() == named.lower():
+            return column
+    raise PartitionError(
+        f"{named} is not a partition column. The table is PARTITIONED BY ({', '.join(spec.partitioned_by)}).",
+        where=where or str(spec.name),
+    )
+
+
 def read_partition(
     spark: SparkSession, spec: TableSpec, schema: StructType, partition: Sequence[tuple[str, str]]
 ) -> dict[str, object]:
@@ -62,15 +73,9 @@ def read_partition(
         raise PartitionError("the table has no partitions. Refresh the whole table.", where=str(spec.name))
     if not partition:
         raise PartitionError("no partition is named", where=str(spec.name))
-    columns = {column.lower(): column for column in spec.partitioned_by}
     values: dict[str, object] = {}
     for column, text in partition:
-        name = columns.get(column.lower())
-        if name is None:
-            raise PartitionError(
-                f"{column} is not a partition column. The table is PARTITIONED BY ({', '.join(spec.partitioned_by)}).",
-                where=where,
-            )
+        name = partition_column(spec, column, where)
         if name in values:
             raise PartitionError(f"{column} is named twice", where=where)
         kind = next(field for field in schema.fields if field.name.lower() == name.lower()).dataType

@@ -8,14 +8,7 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
-from freshline.commit.delta_log import (
-    newest_version,
-    position_at,
-    read_newest,
-    read_receipts,
-    receipt_at,
-    table_id,
-)
+from freshline.commit.delta_log import newest_version, position_at, read_newest, read_receipts, receipt_at, table_id
 from freshline.commit.lag_reading import read_lag_facts, superseded_at, with_superseded
 from freshline.compute.inputs import Pinned
 from freshline.errors import RefreshError, SourceError

@@ -49,6 +49,7 @@ from freshline.keyed.state import FORMAT
 from freshline.refresh.attempt import Attempt
 from freshline.values.names import TableName
 from freshline.values.position import Position
+from freshline.values.process import Process
 from freshline.values.query import PythonQuery
 from freshline.values.receipt import Receipt
 from freshline.values.spec import TableSpec
@@ -98,8 +99,7 @@ class KeyEntries:
 def keeping_state(spec: TableSpec, *, knows_all: bool = False) -> TableSpec:
     """The same table, whose class gives an entry for each key; with `knows_all` keys without one are new."""
     assert isinstance(spec.query, PythonQuery)
-    assert spec.query.process is not None
-    process = replace(spec.query.process, keeps_state=True, knows_all=knows_all)
+    process = replace(_process_of(spec), keeps_state=True, knows_all=knows_all)
     return replace(spec, query=replace(spec.query, process=process))
 
 
@@ -230,10 +230,8 @@ def _entries(spark: SparkSession, folder: Path, layers: Sequence[Layer], schema:
 
 def _schema(spec: TableSpec, rows: StructType) -> StructType | None:
     """The columns of entries; None where a key has a type of which equal values may differ."""
-    assert isinstance(spec.query, PythonQuery)
-    assert spec.query.process is not None
     kinds = {field.name.lower(): field.dataType for field in rows.fields}
-    keys = [kinds[name.lower()] for name in spec.query.process.keys]
+    keys = [kinds[name.lower()] for name in _process_of(spec).keys]
     if not all(_is_identical(kind) for kind in keys):
         return None
     fields = [StructField(f"{KEY}{number}", kind) for number, kind in enumerate(keys)]
@@ -246,10 +244,14 @@ def _is_identical(kind: DataType) -> bool:
 
 def named_keys(spec: TableSpec, rows: StructType) -> list[Column]:
     """The keys of entries under the names that they have in the input."""
+    names = {name.lower(): name for name in rows.names}
+    return [F.col(f"{KEY}{number}").alias(names[key.lower()]) for number, key in enumerate(_process_of(spec).keys)]
+
+
+def _process_of(spec: TableSpec) -> Process:
     assert isinstance(spec.query, PythonQuery)
     assert spec.query.process is not None
-    names = {name.lower(): name for name in rows.names}
-    return [F.col(f"{KEY}{number}").alias(names[key.lower()]) for number, key in enumerate(spec.query.process.keys)]
+    return spec.query.process
 
 
 def _belongs_to(

@@ -10,7 +10,7 @@ a retry, so that it can be taken back at any time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,13 +87,7 @@ def commit_quarantine(
         receipt, positions={}, rows_out=receipt.rejected, rejected=0, violations={}, planned=None, event_time=None
     )
 
-    def write() -> None:
-        append_rows(rows, path, side, count=count)
-
-    if write_and_read_back(write, path, side, runtime.require_warehouse) is None:
-        raise FencedError(
-            "another writer's rows came to the quarantine table meanwhile. Ask again.", where=str(spec.name)
-        )
+    _write_fenced(runtime, spec, path, side, lambda: append_rows(rows, path, side, count=count))
 
 
 def has_quarantine(spec: Spec) -> bool:
@@ -134,6 +128,10 @@ def mark_retried(
             merge = table.merge(records.select(SEQ, FILE, RECORD).alias("found"), same)
             merge.whenMatchedUpdate(set={RETRIED_IN: F.lit(receipt.seq).cast("bigint")}).execute()
 
+    _write_fenced(runtime, spec, path, side, write)
+
+
+def _write_fenced(runtime: Runtime, spec: Spec, path: Path, side: Receipt, write: Callable[[], None]) -> None:
     if write_and_read_back(write, path, side, runtime.require_warehouse) is None:
         raise FencedError(
             "another writer's rows came to the quarantine table meanwhile. Ask again.", where=str(spec.name)

@@ -9,6 +9,7 @@ from pyspark.sql.types import DataType, DateType, StringType, StructType, Timest
 
 from freshline.compute.literal import quoted, sql_literal
 from freshline.errors import PartitionError
+from freshline.refresh.partitions import partition_column
 from freshline.refresh.runtime import Runtime
 from freshline.values.partition import Interval, wanted_until
 from freshline.values.spec import Mode, TableSpec
@@ -100,10 +101,7 @@ def read_time_partition(spec: TableSpec, partition: Sequence[tuple[str, str]], n
     if not partition:
         raise PartitionError("no partition is named", where=str(spec.name))
     for name, _ in partition:
-        if name.lower() != column.lower():
-            raise PartitionError(
-                f"{name} is not a partition column. The table is PARTITIONED BY ({column}).", where=str(spec.name)
-            )
+        partition_column(spec, name)
     if len(partition) > 1:
         raise PartitionError(f"{column} is named twice", where=str(spec.name))
     ((_, key),) = partition

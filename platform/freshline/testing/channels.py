@@ -144,14 +144,7 @@ class ChannelConformance:
 
     def test_text_from_outside_is_text_whatever_it_has(self, service: Service) -> None:
         made = self.open(service)
-        for cause in (
-            "\r\nBcc: all@example.com",
-            "<!channel> & <b>",
-            "\x1b[2J\u2028\u202e",
-            '"};\\',
-            "é\U0001f600",
-            "",
-        ):
+        for cause in _CAUSES:
             made.deliver(message_for(cause=cause, project=cause or "shop"))
         require(len(service.received()), 6, "the messages whose cause has other signs than letters")
 
