@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.scripts import load_script
 
 PICTURES = Path(__file__).parents[1] / "platform" / "docs" / "pictures.py"
 PACKAGES = "chromium chromium-driver"  # of Debian
 
 
 def load_pictures() -> ModuleType:
-    """The program that takes pictures. It is loaded by its path, because the documentation is no package."""
-    spec = importlib.util.spec_from_file_location("pictures", PICTURES)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Its dataclasses search for their module there.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    """The program that takes pictures."""
+    return load_script(PICTURES)
 
 
 def require_chromium() -> None:

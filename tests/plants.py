@@ -7,8 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 # The exit code of a run in which a claim failed; 2 and above are runs that did not come to a claim.
@@ -40,6 +44,16 @@ class Planted:
     plant: Plant
     tests: tuple[str, ...]
     slow: bool = False
+
+
+def plant(name: str, file: str, old: str, new: str, why: str, *tests: str, slow: bool = False) -> Planted:
+    """A plant with the tests that must find it."""
+    return Planted(Plant(name, file, old, new, why), tests, slow)
+
+
+def as_parameters(planted: Iterable[Planted]) -> list[Any]:
+    """The plants as parameters of a test, by their names; slow ones are marked."""
+    return [pytest.param(each, id=each.plant.name, marks=[pytest.mark.slow] if each.slow else []) for each in planted]
 
 
 def require_fit(planted: Planted) -> None:

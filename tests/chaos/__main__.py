@@ -33,7 +33,6 @@ from tests.postgres import find_programs, running_server
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "build" / "chaos"
-_LAST_SECONDS = 45.0
 
 
 def main(given: Sequence[str] | None = None) -> int:

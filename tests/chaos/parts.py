@@ -28,7 +28,6 @@ _ROLES: tuple[tuple[str, Callable[[list[str]], bool]], ...] = (
     ("up", lambda line: "freshline.cli.main" in line and "up" in line),
     ("command", lambda line: "freshline.cli.main" in line),
 )
-ROLES = tuple(name for name, _ in _ROLES)
 
 
 @dataclass

@@ -58,9 +58,9 @@ def read_rows(table: Path, columns: Sequence[str], version: int | None = None) -
     return [tuple(map(_plain, row)) for row in zip(*(found.column(name).to_pylist() for name in columns), strict=True)]
 
 
-def read_bag(table: Path, columns: Sequence[str], version: int | None = None) -> Counter[Row]:
+def read_bag(table: Path, columns: Sequence[str]) -> Counter[Row]:
     """The same as a multiset: a row that is there twice counts twice."""
-    return Counter(read_rows(table, columns, version))
+    return Counter(read_rows(table, columns))
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -11,18 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests.scripts import load_script
+
 DOCS = Path(__file__).parents[2] / "platform" / "docs"
 RECORDINGS = sorted((DOCS / "recordings").glob("*.cast"))
 
 
 @pytest.fixture(scope="module")
 def recording() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("recording", DOCS / "recording.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(DOCS / "recording.py")
 
 
 def read(file: Path) -> tuple[dict[str, Any], list[tuple[float, str, str]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import importlib.util
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser import load_pictures
+from tests.scripts import load_script
 
 pytestmark = pytest.mark.seconds
 
@@ -85,10 +85,4 @@ def test_the_programs_of_the_folder_are_no_part_of_the_site(site: Path) -> None:
 
 
 def test_the_examples_of_the_hooks_run() -> None:
-    spec = importlib.util.spec_from_file_location("mkdocs_hooks", DOCS / "mkdocs_hooks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
-
-    assert doctest.testmod(hooks) == (0, 2)
+    assert doctest.testmod(load_script(DOCS / "mkdocs_hooks.py")) == (0, 2)

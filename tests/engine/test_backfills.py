@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from types import SimpleNamespace
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -13,23 +11,19 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 
 from freshline.commit.control_store import ControlStore
-from freshline.commit.warehouse import Warehouse
 from freshline.compute.cancellation import Cancellation
 from freshline.declare.project import read_declarations
-from freshline.engine.effective_graph import EffectiveGraph
-from freshline.engine.requests import Request, Requests
-from freshline.engine.work import Job, Work
+from freshline.engine.requests import Request
+from freshline.engine.work import Job
 from freshline.errors import SourceError
-from freshline.freshness.alter import decide_suspension
-from freshline.manage.decide import IntentionWriter
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
 from freshline.values.names import TableName
 from freshline.values.receipt import Receipt
-from freshline.values.result import RefreshResult, State
+from freshline.values.result import RefreshResult
+from tests.engine.benches import NOW, Bench, runtime_of, succeeded
 
 pytestmark = pytest.mark.seconds
 
-NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
 SOURCE = "CREATE SOURCE s (ds DATE, n INT) WITH ('connector' = 'delta', 'path' = 's')"
 DAILY = (
     "CREATE MATERIALIZED TABLE {name} PARTITIONED BY (ds) WITH ('partition.unit' = 'day', "
@@ -40,65 +34,33 @@ LISTED = PLAIN.replace("FRESHNESS", "WITH ('partition.values' = 'de, fr, nl') FR
 DAYS = [f"2026-03-0{day}" for day in range(1, 6)]
 
 
-def succeeded(job: Job) -> RefreshResult:
-    return RefreshResult(
-        table=job.table, at=NOW, state=State.SUCCEEDED, strategy="partition", reason="", version=0, rows_in=0,
-        rows_out=1, seconds=2.0,
-    )  # fmt: skip
+class BackfillBench(Bench):
+    """s -> t (days) -> below (days), t -> regions and countries (by value)."""
 
-
-class Bench:
-    """s -> t (days) -> below (days), t -> regions (by value); refreshes that a test may replace."""
-
-    def __init__(self, settings: Any, control: ControlStore, threads: int = 4) -> None:
-        self.settings = settings
-        self.graph = self.declared()
-        self.control = control
-        self.jobs: list[Job] = []
-        self.refresh: Callable[[Job], RefreshResult] = succeeded
-        self.work = Work(self._do, threads, lambda job, outcome: None)
-        runtime: Any = SimpleNamespace(
-            control=control, warehouse=Warehouse(settings.warehouse), clock=lambda: NOW, graph=self.graph
+    def __init__(self, settings: Any, control: ControlStore) -> None:
+        graph = read_declarations(
+            {
+                "s.sql": SOURCE,
+                "t.sql": DAILY.format(name="t", reads="s"),
+                "below.sql": DAILY.format(name="below", reads="t"),
+                "regions.sql": PLAIN.format(name="regions"),
+                "countries.sql": LISTED.format(name="countries"),
+            },
+            settings,
         )
-        self.runtime = runtime
-        declarations: Any = SimpleNamespace(graph=self.graph, check_strictly=lambda check, wanted: self.graph)
-        effective_graph = EffectiveGraph(declarations, control, lambda: datetime.now(UTC))
-        self.requests = Requests(runtime, effective_graph, self.work, lambda graph: ())
-
-    def declared(self, **other: str) -> Any:
-        files = {
-            "s.sql": SOURCE,
-            "t.sql": DAILY.format(name="t", reads="s"),
-            "below.sql": DAILY.format(name="below", reads="t"),
-            "regions.sql": PLAIN.format(name="regions"),
-            "countries.sql": LISTED.format(name="countries"),
-        }
-        return read_declarations({**files, **other}, self.settings)
-
-    def _do(self, job: Job) -> RefreshResult:
-        self.jobs.append(job)
-        return self.refresh(job)
+        super().__init__(runtime_of(settings, control, graph, lambda: NOW), threads=4)
 
     def submit(self, table: str = "t", kind: str = "backfill", **arguments: Any) -> Request:
         return self.requests.submit(kind, {"tables": [table], **arguments})
 
     def ask(self, table: str = "t", **arguments: Any) -> list[dict[str, Any]]:
-        request = self.submit(table, **arguments)
-        assert self.requests.wait(10)
-        return request.events(0)[0]
-
-    def suspend(self, table: str) -> None:
-        IntentionWriter(self.graph, self.control, lambda: datetime.now(UTC)).suspension(
-            lambda known, now: decide_suspension(
-                self.graph, known, table, until=None, reason=None, by="operator", now=now
-            )
-        )
+        return self.wait(self.submit(table, **arguments))
 
 
 @pytest.fixture
-def bench(settings) -> Iterator[Bench]:
+def bench(settings) -> Iterator[BackfillBench]:
     control = ControlStore.open(settings.control_store)
-    bench = Bench(settings, control)
+    bench = BackfillBench(settings, control)
     yield bench
     bench.work.close(5)
     control.close()
@@ -267,7 +229,7 @@ def test_nothing_is_restored_while_a_backfill_runs_and_it_goes_on(bench):
     bench.requests._backfills.require_none()
 
 
-def bench_plan(bench: Bench) -> list[dict[str, Any]]:
+def bench_plan(bench: BackfillBench) -> list[dict[str, Any]]:
     """The plan that another person sees meanwhile."""
     request = bench.submit(ranges=[[None, DAYS[0], DAYS[3]]], dry_run=True)
     seen = threading.Event()

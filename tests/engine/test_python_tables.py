@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from freshline.declare.project import read_project
 from freshline.engine.python_tables import PythonTables
 from freshline.engine.spark import connect_port
 from freshline.errors import CancelledError, FreshlineError, PythonLimitError, QueryError
+from freshline.values.names import TableName
 from freshline.values.settings import Settings
 from tests.conftest import settings_in
 from tests.lanes import long_but
@@ -77,9 +79,25 @@ class Bench:
             drop_view=spark.catalog.dropGlobalTempView,
         )
 
-    def call(self, name: str, cancellation: Cancellation | None = None) -> list[int]:
-        spec = next(table for table in self.graph.tables if str(table.name) == name)
-        view = self.tables.compute(spec, [], cancellation or Cancellation())
+    def compute(self, name: str, cancellation: Cancellation) -> str:
+        """The name of the view."""
+        return self.tables.compute(self.graph.table(TableName.parse(name)), [], cancellation)
+
+    def begin(self, name: str, cancellation: Cancellation) -> Future[str]:
+        """Compute in a thread of its own, which does not keep this process."""
+        begun: Future[str] = Future()
+
+        def compute() -> None:
+            try:
+                begun.set_result(self.compute(name, cancellation))
+            except FreshlineError as error:
+                begun.set_exception(error)
+
+        threading.Thread(target=compute, daemon=True).start()
+        return begun
+
+    def call(self, name: str) -> list[int]:
+        view = self.compute(name, Cancellation())
         try:
             return sorted(row.id for row in self.spark.table(f"global_temp.{view}").collect())
         finally:
@@ -183,26 +201,15 @@ def test_a_table_may_have_another_limit_than_the_project(bench):
 
 def test_a_hanging_function_is_cancelled_within_ten_seconds(bench):
     cancellation = Cancellation()
-    spec = next(table for table in bench.graph.tables if str(table.name) == "holding")
     slow = Bench(replace(bench.settings, python_seconds=600.0), bench.spark)
-    failed: list[FreshlineError] = []
-
-    def compute() -> None:
-        try:
-            slow.tables.compute(spec, [], cancellation)
-        except FreshlineError as error:
-            failed.append(error)
-
     slow.call("good")
-    thread = threading.Thread(target=compute)
-    thread.start()
+    hanging = slow.begin("holding", cancellation)
     time.sleep(0.5)  # it hangs, whenever it is cancelled
     began = time.monotonic()
     cancellation.cancel()
-    thread.join(30)
 
+    assert isinstance(hanging.exception(30), CancelledError)
     assert time.monotonic() - began < 10
-    assert isinstance(failed[0], CancelledError)
     slow.tables.close()
 
 
@@ -217,23 +224,12 @@ def test_a_function_does_not_wait_for_one_that_hangs_and_gives_its_place_to_othe
         yield
 
     slow.tables.give_way(aside)
-    spec = next(table for table in slow.graph.tables if str(table.name) == "endless")
-    failed: list[FreshlineError] = []
-
-    def compute() -> None:
-        try:
-            slow.tables.compute(spec, [], cancellation)
-        except FreshlineError as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=compute)
-    thread.start()
+    hanging = slow.begin("endless", cancellation)
     assert gave_way.wait(10)
 
     assert slow.call("good") == [0, 1, 2]
 
-    assert thread.is_alive()
+    assert not hanging.done()
     cancellation.cancel()
-    thread.join(30)
-    assert isinstance(failed[0], CancelledError)
+    assert isinstance(hanging.exception(30), CancelledError)
     slow.tables.close()

@@ -6,10 +6,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -19,16 +18,14 @@ from deltalake import CommitProperties, write_deltalake
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.project import read_declarations
-from freshline.engine.effective_graph import EffectiveGraph
-from freshline.engine.requests import ASKER_GONE_SECONDS, KEPT_SECONDS, Request, Requests, read_refresh
-from freshline.engine.work import Job, Work
+from freshline.engine.requests import ASKER_GONE_SECONDS, KEPT_SECONDS, read_refresh
+from freshline.engine.work import Job
 from freshline.errors import DeclarationError, DeclarationErrors, EngineError, QueryError, RequestError
-from freshline.freshness.alter import decide_suspension
-from freshline.manage.decide import IntentionWriter
 from freshline.plan.request import LIVE
 from freshline.values.names import TableName
 from freshline.values.receipt import Receipt
 from freshline.values.result import RefreshResult, State
+from tests.engine.benches import Bench, runtime_of, succeeded
 from tests.run.small_tables import SmallTables
 
 pytestmark = pytest.mark.seconds
@@ -36,21 +33,12 @@ pytestmark = pytest.mark.seconds
 SOURCE = "CREATE SOURCE {name} (id BIGINT) WITH ('connector' = 'files', 'format' = 'json', 'path' = '{name}')"
 TABLE = "CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM {reads}"
 
-NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
-
-def succeeded(job: Job) -> RefreshResult:
-    return RefreshResult(
-        table=job.table, at=NOW, state=State.SUCCEEDED, strategy="noop", reason="", version=0, rows_in=0, rows_out=0,
-        seconds=0.0,
-    )  # fmt: skip
-
-
-class Bench:
-    """Requests over a small graph (a -> b -> c, a -> d), with refreshes that a test may replace."""
+class RefreshBench(Bench):
+    """Requests over a small graph (a -> b -> c, a -> d), of which d is due."""
 
     def __init__(self, settings: Any, control: ControlStore) -> None:
-        self.graph = read_declarations(
+        graph = read_declarations(
             {
                 "a.sql": SOURCE.format(name="a"),
                 "b.sql": TABLE.format(name="b", reads="a"),
@@ -59,50 +47,17 @@ class Bench:
             },
             settings,
         )
-        self.control = control
-        self.jobs: list[Job] = []
-        self.refresh: Callable[[Job], RefreshResult] = succeeded
-        self.work = Work(self._do, 2, lambda job, outcome: None)
-        runtime: Any = SimpleNamespace(
-            control=control,
-            warehouse=Warehouse(settings.warehouse),
-            clock=lambda: datetime.now(UTC),
-            lock=lambda name: threading.Lock(),
-            failpoint=lambda point: None,
-        )
-        declarations: Any = SimpleNamespace(
-            graph=self.graph,
-            check_strictly=lambda check, wanted: self.graph,
-            check_whole=lambda check: self.graph,
-            error=None,
-        )
-        self.declarations = declarations
-        effective_graph = EffectiveGraph(declarations, control, lambda: datetime.now(UTC))
-        self.requests = Requests(runtime, effective_graph, self.work, lambda graph: (TableName.parse("d"),))
-
-    def suspend(self, table: str) -> None:
-        IntentionWriter(self.graph, self.control, lambda: datetime.now(UTC)).suspension(
-            lambda known, now: decide_suspension(
-                self.graph, known, table, until=None, reason=None, by="operator", now=now
-            )
-        )
-
-    def _do(self, job: Job) -> RefreshResult:
-        self.jobs.append(job)
-        return self.refresh(job)
+        runtime = runtime_of(settings, control, graph, lambda: datetime.now(UTC))
+        super().__init__(runtime, due=(TableName.parse("d"),))
 
     def ask(self, **arguments: Any) -> list[dict[str, Any]]:
         return self.wait(self.requests.submit("refresh", arguments))
 
-    def wait(self, request: Request) -> list[dict[str, Any]]:
-        assert self.requests.wait(10)
-        return request.events(0)[0]
-
 
 @pytest.fixture
-def bench(settings) -> Iterator[Bench]:
+def bench(settings) -> Iterator[RefreshBench]:
     control = ControlStore.open(settings.control_store)
-    bench = Bench(settings, control)
+    bench = RefreshBench(settings, control)
     yield bench
     bench.work.close(5)
     control.close()
@@ -272,14 +227,7 @@ def test_a_cancelled_request_ends_when_its_work_has_let_go(bench):
 
 
 def test_a_request_whose_process_was_killed_is_cancelled_at_the_next_check(bench):
-    begun = threading.Event()
-
-    def refresh(job: Job) -> RefreshResult:
-        begun.set()
-        assert job.cancellation.wait(10)
-        return replace(succeeded(job), state=State.CANCELLED)
-
-    bench.refresh = refresh
+    begun = bench.wait_until_cancelled()
     asker = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     request = bench.requests.submit("refresh", {}, asker.pid)
     assert begun.wait(10)
@@ -295,14 +243,7 @@ def test_a_request_whose_process_was_killed_is_cancelled_at_the_next_check(bench
 
 
 def test_a_request_whose_asker_has_gone_is_cancelled(bench):
-    begun = threading.Event()
-
-    def refresh(job: Job) -> RefreshResult:
-        begun.set()
-        assert job.cancellation.wait(10)
-        return replace(succeeded(job), state=State.CANCELLED)
-
-    bench.refresh = refresh
+    begun = bench.wait_until_cancelled()
     request = bench.requests.submit("refresh", {})
     assert begun.wait(10)
     bench.requests.watch_over()
@@ -392,40 +333,22 @@ def test_a_side_output_takes_a_changed_declaration_up_with_its_table(settings):
         tables.commit(name, [1])
     (settings.declarations / "b.sql").write_text(after)
     tables.open()
-    graph, control = tables.runtime.graph, tables.runtime.control
-    jobs: list[Job] = []
+    bench = Bench(tables.runtime, threads=1)
 
-    def do(job: Job) -> RefreshResult:
-        jobs.append(job)
-        return succeeded(job)
+    events = bench.wait(bench.requests.submit("refresh", {"tables": ["b"], "full": True, "upstreams": False}))
+    bench.work.close(5)
 
-    work = Work(do, 1, lambda job, outcome: None)
-    declarations: Any = SimpleNamespace(graph=graph, check_strictly=lambda check, wanted: graph)
-    effective = EffectiveGraph(declarations, control, lambda: datetime.now(UTC))
-    requests = Requests(tables.runtime, effective, work, lambda graph: ())
-
-    request = requests.submit("refresh", {"tables": ["b"], "full": True, "upstreams": False})
-    assert requests.wait(10)
-    work.close(5)
-
-    assert request.events(0)[0][-1]["state"] == "SUCCEEDED"
-    assert {str(job.table): job.request.full for job in jobs} == {"b": True, "same": False, "other": True}
+    assert events[-1]["state"] == "SUCCEEDED"
+    assert {str(job.table): job.request.full for job in bench.jobs} == {"b": True, "same": False, "other": True}
 
 
 def test_savepoints_are_made_and_dropped_and_a_wrong_wish_is_reported(settings):
     tables = SmallTables(settings, {"a": SOURCE.format(name="a"), "b": TABLE.format(name="b", reads="a")})
     tables.commit("b", [1])
-    declarations: Any = SimpleNamespace(
-        graph=tables.runtime.graph, check_strictly=lambda check, wanted: tables.runtime.graph
-    )
-    effective_graph = EffectiveGraph(declarations, tables.runtime.control, lambda: datetime.now(UTC))
-    work = Work(succeeded, 1, lambda job, outcome: None)
-    requests = Requests(tables.runtime, effective_graph, work, lambda graph: ())
+    bench = Bench(tables.runtime, threads=1)
 
     def ask(**arguments: Any) -> list[dict[str, Any]]:
-        request = requests.submit("savepoint", arguments)
-        assert requests.wait(10)
-        return request.events(0)[0]
+        return bench.wait(bench.requests.submit("savepoint", arguments))
 
     made = ask(action="create", name="calm")
     assert made[0]["savepoint"]["action"] == "create"
@@ -442,4 +365,4 @@ def test_savepoints_are_made_and_dropped_and_a_wrong_wish_is_reported(settings):
     ):
         (done,) = ask(**arguments)
         assert (done["state"], said in done["error"]["message"]) == ("FAILED", True), done
-    work.close(5)
+    bench.work.close(5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import pytest
 
@@ -12,20 +11,12 @@ from freshline.compute.cancellation import Cancellation
 from freshline.engine.work import Job, Work
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
 from freshline.values.names import TableName
-from freshline.values.result import RefreshResult, State
-
-NOW = datetime(2026, 11, 1, tzinfo=UTC)
+from freshline.values.result import RefreshResult
+from tests.engine.benches import succeeded
 
 
 def job(table: str, cause: str = MANUAL) -> Job:
     return Job(TableName.parse(table), RefreshRequest(cause=cause), Cancellation(), lambda message: None)
-
-
-def outcome(table: TableName) -> RefreshResult:
-    return RefreshResult(
-        table=table, at=NOW, state=State.SUCCEEDED, strategy="noop", reason="", version=0, rows_in=0, rows_out=0,
-        seconds=0.0,
-    )  # fmt: skip
 
 
 class Bench:
@@ -49,7 +40,7 @@ class Bench:
             self.changed.notify_all()
         if gate is not None:
             assert gate.wait(10)
-        return outcome(job.table)
+        return succeeded(job)
 
     def hold(self, table: str) -> threading.Event:
         self.gates[table] = threading.Event()
@@ -154,7 +145,7 @@ def test_a_refresh_that_raises_does_not_end_the_thread():
     def refresh(job: Job) -> RefreshResult:
         if str(job.table) == "broken":
             raise RuntimeError("a mistake")
-        return outcome(job.table)
+        return succeeded(job)
 
     work = Work(refresh, 1, lambda job, outcome: on_outcome.append((str(job.table), outcome is not None)))
     broken = work.submit(job("broken"))
@@ -167,7 +158,7 @@ def test_a_refresh_that_raises_does_not_end_the_thread():
 
 def test_who_sees_an_outcome_finds_everybody_informed():
     on_outcome = threading.Event()
-    work = Work(lambda job: outcome(job.table), 1, lambda job, outcome: on_outcome.set())
+    work = Work(succeeded, 1, lambda job, outcome: on_outcome.set())
 
     work.submit(job("orders")).outcome.result(10)
 
@@ -221,7 +212,7 @@ def test_a_job_that_gives_way_has_no_place_and_has_one_again_before_it_goes_on()
         elif str(job.table) == "next":
             assert next_may_end.wait(10)
         places.append(str(job.table))
-        return outcome(job.table)
+        return succeeded(job)
 
     next_may_end = threading.Event()
     work = Work(refresh, 1, lambda job, outcome: None)
@@ -256,7 +247,7 @@ def test_a_job_that_is_cancelled_does_not_wait_for_its_place():
                 assert job.cancellation.wait(10)
         else:
             assert gate.wait(10)
-        return outcome(job.table)
+        return succeeded(job)
 
     work = Work(refresh, 1, lambda job, outcome: None)
     hanging = work.submit(job("hanging"))
@@ -270,7 +261,7 @@ def test_a_job_that_is_cancelled_does_not_wait_for_its_place():
 
 
 def test_whoever_is_no_job_gives_nothing_away():
-    work = Work(lambda job: outcome(job.table), 1, lambda job, outcome: None)
+    work = Work(succeeded, 1, lambda job, outcome: None)
 
     with work.giving_way():
         assert work.aside == frozenset()

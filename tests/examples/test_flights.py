@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,6 +14,8 @@ import duckdb
 import pytest
 from deltalake import write_deltalake
 
+from tests.scripts import load_script
+
 pytestmark = pytest.mark.slow  # a month of flights is made
 
 PROJECT = Path(__file__).parents[2] / "platform" / "examples" / "flights"
@@ -23,13 +24,7 @@ DAYS = 8
 
 @pytest.fixture(scope="module")
 def flights() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("flights_example", PROJECT / "run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses search for their module there
-    spec.loader.exec_module(module)
-    return module
+    return load_script(PROJECT / "run.py")
 
 
 @pytest.fixture(scope="module")

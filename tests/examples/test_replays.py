@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from collections import Counter
@@ -10,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.scripts import load_script
 
 EXAMPLES = Path(__file__).parents[2] / "platform" / "examples"
 # How many tables each compares.
@@ -31,12 +32,7 @@ def test_an_example_ends_with_every_table_equal_to_duckdbs(name: str, tables: in
 
 @pytest.fixture(scope="module")
 def replay() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("examples_replay", EXAMPLES / "replay.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(EXAMPLES / "replay.py")
 
 
 @pytest.mark.seconds

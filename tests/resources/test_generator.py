@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 TOTALS = (3000, 900, 1500)  # touches, orders, customer changes
 
 
-def write_all(folder: Path, of: int = 10, seed: int = 7) -> Generator:
-    generator = Generator(folder / "landing", folder / "landing" / "campaign_load", seed)
+def write_all(folder: Path, of: int = 10) -> Generator:
+    generator = Generator(folder / "landing", folder / "landing" / "campaign_load", 7)
     for i in range(of):
         generator.portion(i, of, *TOTALS)
     return generator

@@ -77,10 +77,6 @@ to = ["data@example.com"]
 VARIABLES = {"CANARY_KAFKA": "kafka", "CANARY_CONF": "conf", "CANARY_SIGNATURE": "signature"}
 
 
-class RefusingMailServer(MailServer):
-    """Takes no login."""
-
-
 @dataclass
 class Living:
     """The running project. `texts` are what commands and pages showed, by what was asked."""

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from tests.plants import Plant, Planted
-
-
-def _hole(name: str, file: str, old: str, new: str, why: str, *tests: str, slow: bool = False) -> Planted:
-    return Planted(Plant(name, file, old, new, why), tests, slow)
-
+from tests.plants import Planted
+from tests.plants import plant as _hole
 
 FUZZ = "tests/security/test_fuzz.py"
 SERVER = "tests/engine/test_server.py"

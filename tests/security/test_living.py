@@ -207,9 +207,8 @@ def test_only_those_who_know_a_token_reach_the_ports_of_the_engine(living: Livin
 # -- Spark's own ports, of which each has its own protocol and its own way to refuse a stranger
 
 
-def frame_of_spark(body: bytes = b"stranger") -> bytes:
-    """A request in the protocol between Spark's processes: length, type 3, number 7, and a body of its own length."""
-    return struct.pack(">qbqi", 21 + len(body), 3, 7, len(body)) + body
+# A request in the protocol between Spark's processes: length, type 3, number 7, and a body of its own length.
+FRAME_OF_SPARK = struct.pack(">qbqi", 29, 3, 7, 8) + b"stranger"
 
 
 def answer_of(port: int, asked: bytes) -> bytes:
@@ -256,7 +255,7 @@ def test_no_port_of_the_jvm_takes_objects_or_calls_from_strangers(living: Living
     refused: dict[str, list[int]] = {"spark": [], "py4j": [], "connect": [living.engine.connect_port]}
     ports = ports_of_jvm(living)
     for port in ports - {living.engine.connect_port}:
-        called, sent = answer_of(port, b"c\nt\ngetClass\ne\n"), answer_of(port, frame_of_spark())
+        called, sent = answer_of(port, b"c\nt\ngetClass\ne\n"), answer_of(port, FRAME_OF_SPARK)
         assert not called.startswith(b"!y"), (port, called)
         if called.startswith(b"!x"):
             assert b"Authentication" in called

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plants import LIBRARY, Plant, Planted, planted_copy, require_fit, require_found, run_python
+from tests.plants import LIBRARY, Plant, Planted, as_parameters, planted_copy, require_fit, require_found, run_python
 from tests.security.plants import HOLES
 
 
@@ -38,9 +38,6 @@ def test_the_planted_copy_is_what_is_imported(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "hole",
-    [pytest.param(hole, id=hole.plant.name, marks=[pytest.mark.slow] if hole.slow else []) for hole in HOLES],
-)
+@pytest.mark.parametrize("hole", as_parameters(HOLES))
 def test_a_planted_hole_is_found(hole: Planted, tmp_path: Path) -> None:
     require_found(hole, tmp_path)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tests.plants import Plant, Planted
+from functools import partial
 
+from tests.plants import Planted, plant
 
-def _bug(name: str, file: str, old: str, new: str, why: str, *tests: str, slow: bool = True) -> Planted:
-    return Planted(Plant(name, file, old, new, why), tests, slow)
-
+_bug = partial(plant, slow=True)
 
 FEEDS = "tests/scenarios/test_change_feeds.py"
 LANDING = "tests/sources/http/test_landing.py"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plants import Planted, require_fit, require_found
+from tests.plants import Planted, as_parameters, require_fit, require_found
 from tests.sources.plants import BUGS
 
 
@@ -16,8 +16,6 @@ def test_each_bug_fits_the_source_and_names_tests_that_are_there(bug: Planted) -
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "bug", [pytest.param(bug, id=bug.plant.name, marks=[pytest.mark.slow] if bug.slow else []) for bug in BUGS]
-)
+@pytest.mark.parametrize("bug", as_parameters(BUGS))
 def test_a_planted_bug_is_found(bug: Planted, tmp_path: Path) -> None:
     require_found(bug, tmp_path)
