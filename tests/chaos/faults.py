@@ -19,7 +19,7 @@ from tests.chaos import storage
 from tests.chaos.schedule import Act
 from tests.chaos.world import World
 
-Begin = Callable[[World, Act], None]
+Begin = Callable[[World, Act], object]
 
 
 @dataclass(frozen=True)
@@ -346,10 +346,6 @@ FAULTS: Mapping[str, Fault] = {
 # -- work
 
 
-def _refresh(world: World, act: Act) -> None:
-    world.commands.run("refresh", "--json", *act.arguments["arguments"])
-
-
 def _batches(world: World, act: Act) -> None:
     """So many batches of a log, one by one, that maintenance puts its small files together."""
     world.lander.pause()
@@ -364,34 +360,6 @@ def _freshness(world: World, act: Act) -> None:
     world.commands.run("alter", table, "--freshness", freshness, "--json")
 
 
-def _reset(world: World, act: Act) -> None:
-    world.commands.run("alter", act.arguments["table"], "--reset", "--json")
-
-
-def _savepoint(world: World, act: Act) -> None:
-    world.commands.run("savepoint", "create", act.arguments["name"], "--json")
-
-
-def _restore(world: World, act: Act) -> None:
-    world.restore(act.arguments["name"])
-
-
-def _sql(world: World, act: Act) -> None:
-    world.commands.run("sql", "--json", act.arguments["statement"])
-
-
-def _command(world: World, act: Act) -> None:
-    world.commands.run(*act.arguments["arguments"])
-
-
-def _redeclare(world: World, act: Act) -> None:
-    world.redeclare(act.arguments["factor"])
-
-
-def _backfill(world: World, act: Act) -> None:
-    world.commands.run("backfill", *act.arguments["arguments"], "--json")
-
-
 def _materialize(world: World, act: Act) -> None:
     """A run of Dagster, as the button of the UI starts it; it goes on while faults happen."""
     if world.materialize(act.arguments["tables"]):
@@ -400,16 +368,16 @@ def _materialize(world: World, act: Act) -> None:
 
 WORK: Mapping[str, Begin] = {
     "batches": _batches,
-    "redeclare": _redeclare,
-    "backfill": _backfill,
+    "redeclare": lambda world, act: world.redeclare(act.arguments["factor"]),
+    "backfill": lambda world, act: world.commands.run("backfill", *act.arguments["arguments"], "--json"),
     "materialize": _materialize,
-    "refresh": _refresh,
+    "refresh": lambda world, act: world.commands.run("refresh", "--json", *act.arguments["arguments"]),
     "freshness": _freshness,
-    "reset": _reset,
-    "savepoint": _savepoint,
-    "restore": _restore,
-    "sql": _sql,
-    "command": _command,
+    "reset": lambda world, act: world.commands.run("alter", act.arguments["table"], "--reset", "--json"),
+    "savepoint": lambda world, act: world.commands.run("savepoint", "create", act.arguments["name"], "--json"),
+    "restore": lambda world, act: world.restore(act.arguments["name"]),
+    "sql": lambda world, act: world.commands.run("sql", "--json", act.arguments["statement"]),
+    "command": lambda world, act: world.commands.run(*act.arguments["arguments"]),
 }
 
 

@@ -31,213 +31,184 @@ class Twin:
     plant: Plant
     faults: tuple[str, ...]
     kafka: bool = False
-    store: str = "sqlite"
     case: str = ""
 
 
+def _twin(
+    name: str, file: str, old: str, new: str, why: str, *faults: str, kafka: bool = False, case: str = ""
+) -> Twin:
+    return Twin(Plant(name, file, old, new, why), faults, kafka, case)
+
+
 TWINS = (
-    Twin(
-        Plant(
-            "a-look-is-of-a-number",
-            "values/receipt.py",
-            'return f"{self.epoch}/{self.seq}/{at}"',
-            'return f"{self.seq}"',
-            "what was noted of a lost commit is taken for the one that has its number",
-        ),
-        ("log-short-at-rest",),
+    _twin(
+        "a-look-is-of-a-number",
+        "values/receipt.py",
+        'return f"{self.epoch}/{self.seq}/{at}"',
+        'return f"{self.seq}"',
+        "what was noted of a lost commit is taken for the one that has its number",
+        "log-short-at-rest",
         # Only of tables that rows are added to without a key.
         case="a_log_without_its_newest_commit",
     ),
-    Twin(
-        Plant(
-            "a-row-is-dropped",
-            "commit/write.py",
-            "append_small(table, here, receipt):",
-            "append_small(table, here.slice(1), receipt):",
-            "the first row of a small commit is lost",
-        ),
-        ("odd-file-names", "kill-watch"),
+    _twin(
+        "a-row-is-dropped",
+        "commit/write.py",
+        "append_small(table, here, receipt):",
+        "append_small(table, here.slice(1), receipt):",
+        "the first row of a small commit is lost",
+        "odd-file-names",
+        "kill-watch",
     ),
-    Twin(
-        Plant(
-            "rows-are-written-twice",
-            "sources/files/read_files.py",
-            "        recent = {mark.path: mark for mark in position.recent}\n",
-            "        recent = {mark.path: mark for mark in position.recent[1:]}\n",
-            "a file that was read counts as new",
-        ),
-        ("kill-engine", "odd-file-names"),
+    _twin(
+        "rows-are-written-twice",
+        "sources/files/read_files.py",
+        "        recent = {mark.path: mark for mark in position.recent}\n",
+        "        recent = {mark.path: mark for mark in position.recent[1:]}\n",
+        "a file that was read counts as new",
+        "kill-engine",
+        "odd-file-names",
     ),
-    Twin(
-        Plant(
-            "the-fence-is-skipped",
-            "commit/small.py",
-            "    return is_new and stored < receipt.transaction_version",
-            "    return True",
-            "an engine that was overtaken writes too",
-        ),
-        ("second-engine",),
+    _twin(
+        "the-fence-is-skipped",
+        "commit/small.py",
+        "    return is_new and stored < receipt.transaction_version",
+        "    return True",
+        "an engine that was overtaken writes too",
+        "second-engine",
     ),
-    Twin(
-        Plant(
-            "a-delete-is-forgotten",
-            "merges/last_row.py",
-            "        return f\"{OP} = '{DELETED}'\" if self.by_change else self.delete_when\n",
-            "        return None\n",
-            "a row that takes its key away stays",
-        ),
-        ("records-again",),
+    _twin(
+        "a-delete-is-forgotten",
+        "merges/last_row.py",
+        "        return f\"{OP} = '{DELETED}'\" if self.by_change else self.delete_when\n",
+        "        return None\n",
+        "a row that takes its key away stays",
+        "records-again",
     ),
-    Twin(
-        Plant(
-            "a-position-is-moved",
-            "sources/files/reader.py",
-            "inspect_files(self._folder, portion.marks, reading",
-            "inspect_files(self._folder, portion.marks[: max(1, len(portion.marks) - 1)], reading",
-            "the receipt names a file that was not read",
-        ),
-        ("kill-engine-and-jvm", "stop-engine"),
+    _twin(
+        "a-position-is-moved",
+        "sources/files/reader.py",
+        "inspect_files(self._folder, portion.marks, reading",
+        "inspect_files(self._folder, portion.marks[: max(1, len(portion.marks) - 1)], reading",
+        "the receipt names a file that was not read",
+        "kill-engine-and-jvm",
+        "stop-engine",
     ),
-    Twin(
-        Plant(
-            "a-restore-without-its-tail",
-            "run/savepoint.py",
-            "        receipt = told_again(\n            base,",
-            "        receipt = told_again(\n            newest.receipt or base,",
-            "the rows of a savepoint come back, and the positions stay as they were",
-        ),
-        ("savepoint-restored",),
+    _twin(
+        "a-restore-without-its-tail",
+        "run/savepoint.py",
+        "        receipt = told_again(\n            base,",
+        "        receipt = told_again(\n            newest.receipt or base,",
+        "the rows of a savepoint come back, and the positions stay as they were",
+        "savepoint-restored",
     ),
-    Twin(
-        Plant(
-            "quarantine-keeps-an-unfinished-batch",
-            "refresh/quarantine.py",
-            "WHERE {SEQ} > {log_seq}",
-            "WHERE {SEQ} > {log_seq} + 1000000",
-            "records that were rejected before a kill are there twice",
-        ),
-        ("kill-in-quarantine",),
+    _twin(
+        "quarantine-keeps-an-unfinished-batch",
+        "refresh/quarantine.py",
+        "WHERE {SEQ} > {log_seq}",
+        "WHERE {SEQ} > {log_seq} + 1000000",
+        "records that were rejected before a kill are there twice",
+        "kill-in-quarantine",
     ),
-    Twin(
-        Plant(
-            "records-come-again",
-            "ingest/duplicates.py",
-            "    return _mark_redelivered(spark, log, rows, few=few)",
-            "    return rows, None",
-            "a row that is delivered twice is there twice",
-        ),
-        ("records-again",),
+    _twin(
+        "records-come-again",
+        "ingest/duplicates.py",
+        "    return _mark_redelivered(spark, log, rows, few=few)",
+        "    return rows, None",
+        "a row that is delivered twice is there twice",
+        "records-again",
     ),
-    Twin(
-        Plant(
-            "broken-records-vanish",
-            "ingest/log.py",
-            "        if looked.rejected:\n",
-            "        if looked.rejected > 1:\n",
-            "a batch with one broken record loses it",
-        ),
-        ("broken-records",),
+    _twin(
+        "broken-records-vanish",
+        "ingest/log.py",
+        "        if looked.rejected:\n",
+        "        if looked.rejected > 1:\n",
+        "a batch with one broken record loses it",
+        "broken-records",
     ),
-    Twin(
-        Plant(
-            "a-value-that-came-and-went-counts",
-            "compute/algebra.py",
-            'net = rows.groupBy(*keys, *arguments).agg(F.sum(sign).alias("net")).where(F.col("net") != 0)',
-            'net = rows.withColumn("net", sign)',
-            "a greatest value between two refreshes is kept, though no row has it",
-        ),
-        ("records-again",),
+    _twin(
+        "a-value-that-came-and-went-counts",
+        "compute/algebra.py",
+        'net = rows.groupBy(*keys, *arguments).agg(F.sum(sign).alias("net")).where(F.col("net") != 0)',
+        'net = rows.withColumn("net", sign)',
+        "a greatest value between two refreshes is kept, though no row has it",
+        "records-again",
     ),
-    Twin(
-        Plant(
-            "a-partition-apart-is-not-noted",
-            "strategies/partition/times.py",
-            "computed if own and computed != positions else None",
-            "computed if own and computed != pins.positions else None",
-            "a partition that was replaced apart gets the same rows once more",
-        ),
-        ("kill-watch",),
+    _twin(
+        "a-partition-apart-is-not-noted",
+        "strategies/partition/times.py",
+        "computed if own and computed != positions else None",
+        "computed if own and computed != pins.positions else None",
+        "a partition that was replaced apart gets the same rows once more",
+        "kill-watch",
         case="partitions_of_a_slow_table",
     ),
-    Twin(
-        Plant(
-            "a-deleted-key-comes-back",
-            "merges/fold.py",
-            "if deletes is None and stored.order is not None and stored.ties is not None:",
-            "if stored.order is not None and stored.ties is not None:",
-            "an older row of a key that was deleted makes it again",
-        ),
-        ("records-again",),
+    _twin(
+        "a-deleted-key-comes-back",
+        "merges/fold.py",
+        "if deletes is None and stored.order is not None and stored.ties is not None:",
+        "if stored.order is not None and stored.ties is not None:",
+        "an older row of a key that was deleted makes it again",
+        "records-again",
     ),
-    Twin(
-        Plant(
-            "late-rows-count",
-            "ingest/batch.py",
-            "    watermark = None if stands is None else stands.watermark\n",
-            "    watermark = None\n",
-            "a window that was final takes late rows",
-        ),
-        ("kill-webserver",),
+    _twin(
+        "late-rows-count",
+        "ingest/batch.py",
+        "    watermark = None if stands is None else stands.watermark\n",
+        "    watermark = None\n",
+        "a window that was final takes late rows",
+        "kill-webserver",
     ),
-    Twin(
-        Plant(
-            "a-lookup-names-another-version",
-            "refresh/computed_rows.py",
-            "pins[join.table].position.version for join",
-            "pins[join.table].position.version - 1 for join",
-            "a row says that it met another version of its dimension",
-        ),
-        ("kill-daemon",),
+    _twin(
+        "a-lookup-names-another-version",
+        "refresh/computed_rows.py",
+        "pins[join.table].position.version for join",
+        "pins[join.table].position.version - 1 for join",
+        "a row says that it met another version of its dimension",
+        "kill-daemon",
     ),
-    Twin(
-        Plant(
-            "a-table-is-made-where-the-project-was",
-            "engine/lock.py",
-            "        if found != self.holder.lock:\n",
-            "        if found is None and not self.holder.lock:\n",
-            "a project that was moved is filled again at its old place",
-        ),
-        ("folder-renamed",),
+    _twin(
+        "a-table-is-made-where-the-project-was",
+        "engine/lock.py",
+        "        if found != self.holder.lock:\n",
+        "        if found is None and not self.holder.lock:\n",
+        "a project that was moved is filled again at its old place",
+        "folder-renamed",
     ),
-    Twin(
-        Plant(
-            "snapshots-outlive-a-clock",
-            "refresh/runtime.py",
-            "            if now < self._seen_at:\n",
-            "            if now < 0:\n",
-            "after a clock was set back old versions are read",
-        ),
-        ("clock-moved",),
+    _twin(
+        "snapshots-outlive-a-clock",
+        "refresh/runtime.py",
+        "            if now < self._seen_at:\n",
+        "            if now < 0:\n",
+        "after a clock was set back old versions are read",
+        "clock-moved",
     ),
-    Twin(
-        Plant(
-            "an-error-without-a-code",
-            "errors.py",
-            '    code = "STORAGE"\n',
-            '    code = "SPACE"\n',
-            "a full disk is told by a code that no page has",
-        ),
-        ("disk-full", "read-only-tables"),
+    _twin(
+        "an-error-without-a-code",
+        "errors.py",
+        '    code = "STORAGE"\n',
+        '    code = "SPACE"\n',
+        "a full disk is told by a code that no page has",
+        "disk-full",
+        "read-only-tables",
     ),
-    Twin(
-        Plant(
-            "an-error-with-its-stack",
-            "cli/failures.py",
-            '        return [line_of(error) for error in self.error.get("errors") or [self.error]]',
-            "        import traceback\n\n        return [traceback.format_exc()]",
-            "a person gets a stack trace",
-        ),
-        ("store-locked", "kill-command", "store-garbage"),
+    _twin(
+        "an-error-with-its-stack",
+        "cli/failures.py",
+        '        return [line_of(error) for error in self.error.get("errors") or [self.error]]',
+        "        import traceback\n\n        return [traceback.format_exc()]",
+        "a person gets a stack trace",
+        "store-locked",
+        "kill-command",
+        "store-garbage",
     ),
-    Twin(
-        Plant(
-            "records-of-a-topic-are-skipped",
-            "sources/kafka/reader.py",
-            "as_records(read_range(spark, self._brokers(), portion.range))",
-            'as_records(read_range(spark, self._brokers(), portion.range)).where("_freshline_record % 7 <> 3")',
-            "the receipt names offsets that were not read",
-        ),
-        ("kill-broker",),
+    _twin(
+        "records-of-a-topic-are-skipped",
+        "sources/kafka/reader.py",
+        "as_records(read_range(spark, self._brokers(), portion.range))",
+        'as_records(read_range(spark, self._brokers(), portion.range)).where("_freshline_record % 7 <> 3")',
+        "the receipt names offsets that were not read",
+        "kill-broker",
         kafka=True,
     ),
 )
@@ -249,7 +220,7 @@ def find(twin: Twin, minutes: float) -> tuple[bool, str, float]:
     with tempfile.TemporaryDirectory(prefix="freshline-planted-") as name:
         folder = Path(name)
         code = planted_copy(twin.plant, folder / "code")
-        line = [sys.executable, "-m", "tests.chaos", "--seed", "1", "--minutes", str(minutes), "--store", twin.store]
+        line = [sys.executable, "-m", "tests.chaos", "--seed", "1", "--minutes", str(minutes), "--store", "sqlite"]
         line += ["--folder", str(folder / "run"), "--code", str(code)]
         line += ["--schedule", str(CASES / f"{twin.case}.jsonl")] if twin.case else ["--only", ",".join(twin.faults)]
         line += [] if twin.kafka else ["--no-kafka"]
