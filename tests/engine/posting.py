@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -75,6 +76,18 @@ class Door:
             text = response.read()
         answered = {name.lower(): value for name, value in response.getheaders()}
         return response.status, json.loads(text) if text else {}, answered
+
+    def say(self, request: str, *headers: str, body: bytes = b"") -> socket.socket:
+        """Send a request as it is written, with the host alone added; the connection, to be closed."""
+        client = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        lines = (f"{request} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", *headers)
+        client.sendall("".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + body)
+        return client
+
+    def status_of(self, request: str, *headers: str, body: bytes = b"") -> int:
+        """The status of the answer to a request as it is written."""
+        with closing(self.say(request, *headers, body=body)) as client:
+            return int(client.makefile("rb").readline().split()[1])
 
     def stored(self, source: str = "click") -> list[bytes]:
         """The posts of a source, in the order in which they are read."""

@@ -34,6 +34,16 @@ def assets(settings: Settings) -> Path:
     return settings.declarations
 
 
+@pytest.fixture
+def model(settings: Settings, assets: Path) -> Path:
+    """The file of a model that `big` asks."""
+    file = settings.root / "least.onnx"
+    file.write_bytes(linear_model([1.0], 0.0))
+    (assets / "least.sql").write_text("CREATE MODEL least WITH ('path' = 'least.onnx')")
+    (assets / "big.sql").write_text(TABLE.format(least="ml_predict(least, id)"))
+    return file
+
+
 def test_files_that_did_not_change_are_not_read_again(settings, assets):
     declarations = Declarations(settings)
 
@@ -54,37 +64,29 @@ def test_a_changed_file_is_taken_up_and_reported(settings, assets):
     assert on_outcome == [after]
 
 
-def test_another_file_of_a_model_is_another_table_and_a_missing_one_is_awaited(settings, assets):
-    file = settings.root / "least.onnx"
-    file.write_bytes(linear_model([1.0], 0.0))
-    (assets / "least.sql").write_text("CREATE MODEL least WITH ('path' = 'least.onnx')")
-    (assets / "big.sql").write_text(TABLE.format(least="ml_predict(least, id)"))
+def test_another_file_of_a_model_is_another_table_and_a_missing_one_is_awaited(settings, assets, model):
     declarations = Declarations(settings)
     big = TableName.parse("big")
     before = declarations.graph.spec(big).fingerprint
 
-    file.write_bytes(linear_model([100.0, 1.0], 0.0))
+    model.write_bytes(linear_model([100.0, 1.0], 0.0))
     with pytest.raises(DeclarationError, match="is given 1 values of a row, and the model takes 2"):
         declarations.check_strictly()
-    file.unlink()
+    model.unlink()
     with pytest.raises(DeclarationError, match=r"least\.onnx cannot be read"):
         declarations.check_strictly()
     assert declarations.check().spec(big).fingerprint == before
-    file.write_bytes(linear_model([100.0], 0.0))
+    model.write_bytes(linear_model([100.0], 0.0))
     assert declarations.check_strictly().spec(big).fingerprint != before
     assert declarations.check() is declarations.check()
 
 
-def test_another_file_in_the_place_of_one_is_seen_though_size_and_time_are_the_same(settings, assets):
-    file = settings.root / "least.onnx"
-    file.write_bytes(linear_model([1.0], 0.0))
-    (assets / "least.sql").write_text("CREATE MODEL least WITH ('path' = 'least.onnx')")
-    (assets / "big.sql").write_text(TABLE.format(least="ml_predict(least, id)"))
+def test_another_file_in_the_place_of_one_is_seen_though_size_and_time_are_the_same(settings, assets, model):
     declarations = Declarations(settings)
     big = TableName.parse("big")
     before = declarations.graph.spec(big).fingerprint
 
-    put_in_place_of(file, linear_model([2.0], 0.0))
+    put_in_place_of(model, linear_model([2.0], 0.0))
     after = declarations.check_strictly().spec(big).fingerprint
     assert after != before
 
@@ -92,11 +94,11 @@ def test_another_file_in_the_place_of_one_is_seen_though_size_and_time_are_the_s
     for release in ("one", "two"):
         (settings.root / release).write_bytes(linear_model([3.0 if release == "one" else 4.0], 0.0))
         os.utime(settings.root / release, ns=(1, 1))
-    file.unlink()
-    file.symlink_to("one")
+    model.unlink()
+    model.symlink_to("one")
     linked = declarations.check_strictly().spec(big).fingerprint
     (settings.root / "link").symlink_to("two")
-    (settings.root / "link").rename(file)
+    (settings.root / "link").rename(model)
     assert len({before, after, linked, declarations.check_strictly().spec(big).fingerprint}) == 4
 
     put_in_place_of(assets / "big.sql", (assets / "big.sql").read_bytes().replace(b"1' HOUR", b"2' HOUR"))
@@ -113,16 +115,12 @@ def put_in_place_of(file: Path, content: bytes) -> None:
     new.rename(file)
 
 
-def test_files_that_change_while_the_engine_starts_are_read_again(settings, assets, monkeypatch):
-    file = settings.root / "least.onnx"
-    file.write_bytes(linear_model([1.0], 0.0))
-    (assets / "least.sql").write_text("CREATE MODEL least WITH ('path' = 'least.onnx')")
-    (assets / "big.sql").write_text(TABLE.format(least="ml_predict(least, id)"))
+def test_files_that_change_while_the_engine_starts_are_read_again(settings, assets, model, monkeypatch):
     big, read = TableName.parse("big"), open_project
 
     def slowly(settings: Settings) -> Graph:
         graph = read(settings)
-        put_in_place_of(file, linear_model([2.0], 0.0))
+        put_in_place_of(model, linear_model([2.0], 0.0))
         put_in_place_of(assets / "big.sql", (assets / "big.sql").read_bytes().replace(b"1' HOUR", b"2' HOUR"))
         return graph
 

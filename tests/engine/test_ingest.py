@@ -39,6 +39,8 @@ pytestmark = pytest.mark.security
 
 POINTS = [("post-written", False), ("post-renamed", True), ("post-stored", True)]
 EVENTS = b'{"id": 1}\n{"id": 2}\n'
+CLICK_POST = "POST /ingest/click"
+CLICK_BEARER = f"Authorization: Bearer {CLICK_TOKEN}"
 
 
 @pytest.fixture(scope="module")
@@ -207,24 +209,14 @@ def test_without_a_token_nobody_learns_which_sources_there_are(door, name):
 
 def test_the_token_of_a_source_opens_nothing_else(door):
     for path in ("/health", "/status", "/requests", "/stop", "/ingest", "//ingest/click", "/ingest/../health"):
-        with closing(socket.create_connection(("127.0.0.1", door.port), timeout=10)) as client:
-            client.sendall(
-                f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{door.port}\r\nAuthorization: Bearer {CLICK_TOKEN}\r\n"
-                "Content-Length: 0\r\nConnection: close\r\n\r\n".encode()
-            )
-            status = client.makefile("rb").readline().split()[1]
+        status = door.status_of(f"POST {path}", CLICK_BEARER, "Content-Length: 0", "Connection: close")
 
-        assert status == (b"404" if path.startswith("/ingest/") else b"401"), path
+        assert status == (404 if path.startswith("/ingest/") else 401), path
 
 
 def test_an_engine_that_is_starting_serves_posts_alone(door):
     assert door.post(EVENTS)[0] == 202
-    with closing(socket.create_connection(("127.0.0.1", door.port), timeout=10)) as client:
-        client.sendall(
-            f"GET /health HTTP/1.1\r\nHost: 127.0.0.1:{door.port}\r\n"
-            f"Authorization: Bearer {ENGINE_TOKEN}\r\n\r\n".encode()
-        )
-        assert b" 503 " in client.makefile("rb").readline()
+    assert door.status_of("GET /health", f"Authorization: Bearer {ENGINE_TOKEN}") == 503
 
 
 @pytest.mark.parametrize(
@@ -341,41 +333,25 @@ def test_the_largest_body_is_taken(door):
 @pytest.mark.parametrize("length", [None, "", "-1", "+5", "1e3", "0x10", "5, 6"])
 def test_a_body_without_a_length_is_refused(door, length):
     """This server refuses it, or the protocol before it."""
-    with closing(socket.create_connection(("127.0.0.1", door.port), timeout=10)) as client:
-        header = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
-        client.sendall(
-            f"POST /ingest/click HTTP/1.1\r\nHost: 127.0.0.1:{door.port}\r\nAuthorization: Bearer {CLICK_TOKEN}\r\n"
-            f"Content-Type: {NDJSON}\r\n{header}\r\n\r\n".encode()
-        )
-        client.sendall(b"a\r\n" + b"x" * 10 + b"\r\n0\r\n\r\n")
-        status = client.makefile("rb").readline().split()[1]
+    header = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    chunks = b"a\r\n" + b"x" * 10 + b"\r\n0\r\n\r\n"
+    status = door.status_of(CLICK_POST, CLICK_BEARER, f"Content-Type: {NDJSON}", header, body=chunks)
 
-    assert status in ((b"411",) if length is None else (b"400", b"411"))
+    assert status in ((411,) if length is None else (400, 411))
     assert door.stored() == []
 
 
 @pytest.mark.parametrize("name", ["Authorization", "Content-Type", "Idempotency-Key", "Content-Encoding"])
 def test_a_header_that_is_sent_twice_is_refused(door, name):
     values = {"Authorization": f"Bearer {CLICK_TOKEN}", "Content-Type": NDJSON}
-    lines = "".join(f"{each}: {value}\r\n" for each, value in values.items())
-    with closing(socket.create_connection(("127.0.0.1", door.port), timeout=10)) as client:
-        twice = f"{name}: {values.get(name, 'a')}\r\n" * (1 if name in values else 2)
-        client.sendall(
-            f"POST /ingest/click HTTP/1.1\r\nHost: 127.0.0.1:{door.port}\r\n{lines}{twice}"
-            "Content-Length: 1\r\n\r\nx".encode()
-        )
-        assert b" 400 " in client.makefile("rb").readline()
+    lines = [f"{each}: {value}" for each, value in values.items()]
+    twice = [f"{name}: {values.get(name, 'a')}"] * (1 if name in values else 2)
+    assert door.status_of(CLICK_POST, *lines, *twice, "Content-Length: 1", body=b"x") == 400
     assert door.stored() == []
 
 
 def half_a_post(door: Door, sent: bytes, length: int) -> socket.socket:
-    client = socket.create_connection(("127.0.0.1", door.port), timeout=10)
-    client.sendall(
-        f"POST /ingest/click HTTP/1.1\r\nHost: 127.0.0.1:{door.port}\r\nAuthorization: Bearer {CLICK_TOKEN}\r\n"
-        f"Content-Type: {NDJSON}\r\nContent-Length: {length}\r\n\r\n".encode()
-        + sent
-    )
-    return client
+    return door.say(CLICK_POST, CLICK_BEARER, f"Content-Type: {NDJSON}", f"Content-Length: {length}", body=sent)
 
 
 def test_a_body_that_ends_early_stores_nothing(door):
@@ -540,9 +516,7 @@ def server_process(root: Path, point: str = "") -> Iterator[Door]:
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize(
-    ("point", "is_there"), [("post-written", False), ("post-renamed", True), ("post-stored", True)]
-)
+@pytest.mark.parametrize(("point", "is_there"), POINTS)
 def test_killed_before_the_answer_a_post_is_sent_again_and_stored_once(tmp_path, point, is_there):
     (tmp_path / "posts").mkdir()
     with server_process(tmp_path, point) as door, pytest.raises((ConnectionError, http.client.HTTPException)):

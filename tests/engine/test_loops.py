@@ -29,6 +29,7 @@ from freshline.freshness.alter import (
     decide_suspension,
 )
 from freshline.freshness.intentions import Intentions
+from freshline.freshness.record import Heartbeat
 from freshline.freshness.schedule import POLLED, WOKEN, Schedule
 from freshline.manage.decide import IntentionWriter
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
@@ -83,7 +84,12 @@ class Bench:
         self.declarations = declarations
         self.effective_graph = EffectiveGraph(declarations, control, lambda: self.now)
         self.writer = IntentionWriter(graph, control, lambda: self.now)
-        self.loops = Loops(runtime, self.effective_graph, self.work, random_number=lambda: 0.0)  # type: ignore[arg-type]
+        self.runtime = runtime
+        self.begin()
+
+    def begin(self) -> None:
+        """Go on with the loops of a new engine."""
+        self.loops = Loops(self.runtime, self.effective_graph, self.work, random_number=lambda: 0.0)  # type: ignore[arg-type]
 
     def report(
         self,
@@ -175,6 +181,20 @@ class Bench:
         with self.loops._lock:
             self.loops._submit(self.loops._ready(self.work.busy, time.monotonic()))
         return self.work.take()
+
+    def fail(self, times: int, table: str = "hourly", **how: Any) -> None:
+        """Report failures, five minutes apart."""
+        for _ in range(times):
+            self.report(table, state="FAILED", **how)
+            self.now += timedelta(minutes=5)
+
+    def wait_for_heartbeat(self) -> Heartbeat:
+        """Start the loops, and wait until they are heard of."""
+        self.loops.start()
+        deadline = time.monotonic() + 10
+        while not self.control.heartbeats.read() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self.control.heartbeats.read()["engine"]
 
     def states(self, table: str) -> list[tuple[str, str]]:
         return [(record.state, record.reason) for record in self.control.refreshes(TableName.parse(table))]
@@ -468,21 +488,17 @@ def test_a_success_begins_the_count_anew(bench):
 
 
 def test_failures_are_counted_on_after_a_restart(bench):
-    for _ in range(4):
-        bench.report("hourly", state="FAILED")
-        bench.now += timedelta(minutes=5)
-    bench.loops = Loops(bench.loops._runtime, bench.effective_graph, bench.work, random_number=lambda: 0.0)
+    bench.fail(4)
+    bench.begin()
 
-    bench.report("hourly", state="FAILED")
+    bench.fail(1)
 
     assert bench.control.intentions.read().suspensions
 
 
 def test_a_success_ends_a_row_of_failures_of_before_a_restart(bench):
-    for _ in range(4):
-        bench.report("hourly", state="FAILED")
-        bench.now += timedelta(minutes=5)
-    bench.loops = Loops(bench.loops._runtime, bench.effective_graph, bench.work, random_number=lambda: 0.0)
+    bench.fail(4)
+    bench.begin()
 
     bench.report("hourly", state="SUCCEEDED")
 
@@ -502,9 +518,7 @@ def test_a_success_ends_a_row_of_failures_of_before_a_restart(bench):
     ],
 )
 def test_neither_transient_errors_nor_what_nobody_scheduled_suspends(bench, table, cause, error):
-    for _ in range(10):
-        bench.report(table, state="FAILED", cause=cause, error=error)
-        bench.now += timedelta(minutes=5)
+    bench.fail(10, table, cause=cause, error=error)
 
     assert bench.control.intentions.failures() == {}
     assert not bench.control.intentions.read().suspensions
@@ -526,11 +540,7 @@ def test_batch_tables_are_left_to_dagster_once_it_was_heard_of(bench):
 
 
 def test_the_engine_is_heard_of_while_its_loops_run_and_forgotten_when_they_end(bench):
-    bench.loops.start()
-    deadline = time.monotonic() + 10
-    while not bench.control.heartbeats.read() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    beat = bench.control.heartbeats.read()["engine"]
+    beat = bench.wait_for_heartbeat()
     bench.loops.stop()
 
     assert (beat.at, beat.detail) == (bench.now, {"pid": os.getpid(), "loops": True})
@@ -538,10 +548,7 @@ def test_the_engine_is_heard_of_while_its_loops_run_and_forgotten_when_they_end(
 
 
 def test_the_heartbeat_of_an_engine_whose_spark_has_died_stays_and_grows_old(bench):
-    bench.loops.start()
-    deadline = time.monotonic() + 10
-    while not bench.control.heartbeats.read() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    bench.wait_for_heartbeat()
     bench.loops.stop(in_order=False)
 
     assert list(bench.control.heartbeats.read()) == ["engine"]

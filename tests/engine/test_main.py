@@ -65,9 +65,9 @@ LONG = "SELECT count(*) AS n FROM range(0, 1000000000000, 1, 64) WHERE sha2(CAST
 class Project:
     """A project in a folder, and the engine that commands in it would find."""
 
-    def __init__(self, root: Path, *, is_new: bool = True, **variables: str) -> None:
+    def __init__(self, root: Path, *, is_new: bool = True) -> None:
         self.root = root
-        self.variables = variables
+        self.variables: dict[str, str] = {}
         if is_new:
             self._make(root)
 
@@ -136,6 +136,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     project = Project(tmp_path_factory.mktemp("shop"))
     yield project
     project.end()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Project]:
+    """A project of one test, whose engines end with it."""
+    shop = Project(tmp_path / "shop")
+    yield shop
+    shop.end()
 
 
 @pytest.fixture(scope="module")
@@ -441,35 +449,31 @@ def test_events_are_posted_to_an_engine_and_stay_while_declarations_have_errors(
 
 
 @pytest.mark.long
-def test_an_engine_takes_posts_before_it_has_spark_and_reads_those_of_a_killed_one(tmp_path):
-    project = Project(tmp_path / "shop")
+def test_an_engine_takes_posts_before_it_has_spark_and_reads_those_of_a_killed_one(shop):
     with closing(bind(0)) as listener:
         port = listener.getsockname()[1]
-    settings = project.root / "pyproject.toml"
+    settings = shop.root / "pyproject.toml"
     settings.write_text(f"{settings.read_text()}engine-port = {port}\n")
-    door = posted_to(project, port)
-    try:
-        first = project.connect()
-        assert door.post(b'{"id": 1}', Idempotency_Key="one")[0] == 202
-        os.kill(first.state.process.pid, signal.SIGKILL)
-        assert first.state.jvm.wait(30), "the JVM outlived its supervisor"
-        with pytest.raises(ConnectionRefusedError):
-            door.post(b'{"id": 1}', Idempotency_Key="one")
+    door = posted_to(shop, port)
+    first = shop.connect()
+    assert door.post(b'{"id": 1}', Idempotency_Key="one")[0] == 202
+    os.kill(first.state.process.pid, signal.SIGKILL)
+    assert first.state.jvm.wait(30), "the JVM outlived its supervisor"
+    with pytest.raises(ConnectionRefusedError):
+        door.post(b'{"id": 1}', Idempotency_Key="one")
 
-        found: list[EngineClient] = []
-        starting = threading.Thread(target=lambda: found.append(project.connect()))
-        starting.start()
-        assert post_until_taken(door, b'{"id": 2}') == {"bytes": 9, "repeated": False}
-        state = read_state(project.settings.state)
-        assert state is None or state == first.state, "the engine was ready before it took the post"
-        assert door.post(b'{"id": 1}', Idempotency_Key="one")[1]["repeated"] is True
-        starting.join()
-        refresh(found[0], "click")
+    found: list[EngineClient] = []
+    starting = threading.Thread(target=lambda: found.append(shop.connect()))
+    starting.start()
+    assert post_until_taken(door, b'{"id": 2}') == {"bytes": 9, "repeated": False}
+    state = read_state(shop.settings.state)
+    assert state is None or state == first.state, "the engine was ready before it took the post"
+    assert door.post(b'{"id": 1}', Idempotency_Key="one")[1]["repeated"] is True
+    starting.join()
+    refresh(found[0], "click")
 
-        assert project.ids("click") == [1, 2]
-        found[0].stop()
-    finally:
-        project.end()
+    assert shop.ids("click") == [1, 2]
+    found[0].stop()
 
 
 def posted_to(project: Project, port: int) -> Door:
@@ -520,36 +524,32 @@ def test_the_environment_of_a_stopped_engine_is_left_as_it_was_found(engine, pro
 
 
 @pytest.mark.long
-def test_after_kill_9_the_next_start_takes_over_and_nothing_is_lost_or_repeated(tmp_path):
-    project = Project(tmp_path / "shop")
-    try:
-        project.land("one", 1, 2, 3)
-        first = project.connect()
-        refresh(first)
-        epoch = first.health()["epoch"]
-        project.land("two", 4, 5)
-        request_id = first.submit("refresh", tables=[])
-        os.kill(first.state.process.pid, signal.SIGKILL)
+def test_after_kill_9_the_next_start_takes_over_and_nothing_is_lost_or_repeated(shop):
+    shop.land("one", 1, 2, 3)
+    first = shop.connect()
+    refresh(first)
+    epoch = first.health()["epoch"]
+    shop.land("two", 4, 5)
+    request_id = first.submit("refresh", tables=[])
+    os.kill(first.state.process.pid, signal.SIGKILL)
 
-        assert first.state.jvm.wait(30), "the JVM outlived its supervisor"
-        with pytest.raises(EngineError, match="try again"):
-            list(first.events(request_id))
-        assert state_file(project.settings.state).exists()  # stale
-        target, token = (file(project.settings).read_text() for file in (targets_file, token_file))
-        assert str(first.state.http_port) in target
+    assert first.state.jvm.wait(30), "the JVM outlived its supervisor"
+    with pytest.raises(EngineError, match="try again"):
+        list(first.events(request_id))
+    assert state_file(shop.settings.state).exists()  # stale
+    target, token = (file(shop.settings).read_text() for file in (targets_file, token_file))
+    assert str(first.state.http_port) in target
 
-        second = project.connect()
-        refresh(second)
+    second = shop.connect()
+    refresh(second)
 
-        assert second.state.process != first.state.process
-        assert str(second.state.http_port) in targets_file(project.settings).read_text()
-        assert token_file(project.settings).read_text() != token
-        assert second.health()["epoch"] > epoch
-        assert project.ids("events") == [1, 2, 3, 4, 5]
-        assert project.ids("big") == [2, 3, 4, 5]
-        second.stop()
-    finally:
-        project.end()
+    assert second.state.process != first.state.process
+    assert str(second.state.http_port) in targets_file(shop.settings).read_text()
+    assert token_file(shop.settings).read_text() != token
+    assert second.health()["epoch"] > epoch
+    assert shop.ids("events") == [1, 2, 3, 4, 5]
+    assert shop.ids("big") == [2, 3, 4, 5]
+    second.stop()
 
 
 @pytest.mark.long
@@ -635,25 +635,22 @@ def test_a_jvm_that_outlives_its_supervisor_is_ended_by_the_next_start(tmp_path)
 
 
 @pytest.mark.long
-def test_a_failpoint_kills_the_engine_with_its_jvm_and_the_next_refresh_continues(tmp_path):
-    project = Project(tmp_path / "shop", FRESHLINE_TEST="1", FRESHLINE_FAILPOINT="table-before-commit")
-    try:
-        project.land("one", 1, 2, 3)
-        first = project.connect()
-        with pytest.raises(EngineError, match="try again"):
-            refresh(first)
-        assert first.state.process.wait(10)
-        assert first.state.jvm.wait(10)
-        project.variables = {}
+def test_a_failpoint_kills_the_engine_with_its_jvm_and_the_next_refresh_continues(shop):
+    shop.variables = {"FRESHLINE_TEST": "1", "FRESHLINE_FAILPOINT": "table-before-commit"}
+    shop.land("one", 1, 2, 3)
+    first = shop.connect()
+    with pytest.raises(EngineError, match="try again"):
+        refresh(first)
+    assert first.state.process.wait(10)
+    assert first.state.jvm.wait(10)
+    shop.variables = {}
 
-        second = project.connect()
-        refresh(second)
+    second = shop.connect()
+    refresh(second)
 
-        assert project.ids("events") == [1, 2, 3]
-        assert project.ids("big") == [2, 3]
-        second.stop()
-    finally:
-        project.end()
+    assert shop.ids("events") == [1, 2, 3]
+    assert shop.ids("big") == [2, 3]
+    second.stop()
 
 
 def test_a_reason_that_keeps_an_engine_from_starting_is_one_sentence(tmp_path):
@@ -670,41 +667,35 @@ def test_a_reason_that_keeps_an_engine_from_starting_is_one_sentence(tmp_path):
 
 
 @pytest.mark.long
-def test_an_engine_that_starts_beside_a_mistake_keeps_the_other_tables_and_what_is_stored_stays_readable(tmp_path):
-    project = Project(tmp_path / "shop")
-    assets = project.root / "assets"
+def test_an_engine_that_starts_beside_a_mistake_keeps_the_other_tables_and_what_is_stored_stays_readable(shop):
+    assets = shop.root / "assets"
     other = EVENTS.replace("SOURCE events", "SOURCE others").replace("'landing'", "'others'")
     (assets / "others.sql").write_text(other)
-    (project.root / "others").mkdir()
-    try:
-        project.land("one", 1, 2, 3)
-        first = project.connect()
-        refresh(first)
-        first.stop()
-        # As when the package of its connector is uninstalled.
-        right = (assets / "events.sql").read_text()
-        (assets / "events.sql").write_text(right.replace("'files'", "'spool'"))
-        (project.root / "others" / "one.json").write_text('{"id": 7, "kind": "k", "amount": 7}\n')
+    (shop.root / "others").mkdir()
+    shop.land("one", 1, 2, 3)
+    first = shop.connect()
+    refresh(first)
+    first.stop()
+    # As when the package of its connector is uninstalled.
+    right = (assets / "events.sql").read_text()
+    (assets / "events.sql").write_text(right.replace("'files'", "'spool'"))
+    (shop.root / "others" / "one.json").write_text('{"id": 7, "kind": "k", "amount": 7}\n')
 
-        second = project.connect()
-        assert refresh(second, "others")["others"]["state"] == "SUCCEEDED"
-        assert rows(
-            second, "SELECT b.id FROM events e JOIN big b ON e.id = b.id JOIN others ON true ORDER BY b.id"
-        ) == [
-            {"id": 2},
-            {"id": 3},
-        ]
-        assert [each["table"] for each in second.status()] == ["others"]
-        mistakes, *_, done = list(second.run("tick"))
-        assert (mistakes["type"], done["state"]) == ("mistakes", "SUCCEEDED")
-        for request, arguments in (("refresh", {"tables": ["big"]}), ("refresh", {}), ("purge", {"table": "events"})):
-            events = list(second.run(request, **arguments))
-            rules = [each["rule"] for each in events[-1]["error"]["errors"]]
-            assert "EXTENSION" in rules, request
-        (assets / "events.sql").write_text(right)
-        project.land("two", 4)
-        assert refresh(second)["big"]["state"] == "SUCCEEDED"
-        assert project.ids("big") == [2, 3, 4]
-        second.stop()
-    finally:
-        project.end()
+    second = shop.connect()
+    assert refresh(second, "others")["others"]["state"] == "SUCCEEDED"
+    assert rows(second, "SELECT b.id FROM events e JOIN big b ON e.id = b.id JOIN others ON true ORDER BY b.id") == [
+        {"id": 2},
+        {"id": 3},
+    ]
+    assert [each["table"] for each in second.status()] == ["others"]
+    mistakes, *_, done = list(second.run("tick"))
+    assert (mistakes["type"], done["state"]) == ("mistakes", "SUCCEEDED")
+    for request, arguments in (("refresh", {"tables": ["big"]}), ("refresh", {}), ("purge", {"table": "events"})):
+        events = list(second.run(request, **arguments))
+        rules = [each["rule"] for each in events[-1]["error"]["errors"]]
+        assert "EXTENSION" in rules, request
+    (assets / "events.sql").write_text(right)
+    shop.land("two", 4)
+    assert refresh(second)["big"]["state"] == "SUCCEEDED"
+    assert shop.ids("big") == [2, 3, 4]
+    second.stop()

@@ -6,18 +6,17 @@ import contextlib
 import random
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
-from freshline.engine.python_tables import PythonTables
-from freshline.engine.spark import connect_port
 from freshline.errors import DeclarationErrors
 from freshline.plan.project import open_project
 from freshline.testing import Crash, Lab
+from tests.engine.conftest import error_of
 from tests.lanes import few_or_many, long_but
 
 pytestmark = pytest.mark.slow
@@ -65,23 +64,6 @@ TAKEOVER = """
                 out.timer(at - timedelta(days=1))
                 self.fails = 1
 """
-
-
-@pytest.fixture
-def python_lab(lab: Lab, spark) -> Iterator[Lab]:
-    """A Lab with the engine's worker for code in Python."""
-
-    def tables() -> PythonTables:
-        return PythonTables(
-            lab.settings,
-            connect_port=connect_port(spark),
-            token="token-of-the-tests",
-            drop_view=spark.catalog.dropGlobalTempView,
-        )
-
-    lab.runtime.python_tables = tables()
-    yield lab
-    lab.runtime.python_tables.close()
 
 
 def declare(lab: Lab, name: str, text: str) -> None:
@@ -410,15 +392,6 @@ def test_a_key_with_a_nan_or_zeros_of_both_signs_inside_has_one_instance(python_
             assert lab.verify(name).equal
 
 
-@pytest.fixture
-def collated_tables(spark) -> Iterator[None]:
-    """Tables with collations, which Delta writes for a project that has turned its check off in `spark-confs`."""
-    confs, check = spark._jsparkSession.sharedState().conf(), "spark.databricks.delta.schema.typeCheck.enabled"
-    confs.set(check, "false")
-    yield
-    confs.remove(check)
-
-
 @pytest.mark.long
 def test_a_key_with_a_collation_is_refused_and_one_of_plain_texts_is_right(collated_tables, python_lab: Lab) -> None:
     lab = python_lab
@@ -430,8 +403,7 @@ def test_a_key_with_a_collation_is_refused_and_one_of_plain_texts_is_right(colla
     for name in ("loose", "plain"):
         assert lab.refresh(name).error is None
         declare(lab, f"of_{name}", COUNTED.format(reads=name, columns="n INT, seen INT", emitted="row.n, self.seen"))
-    error = lab.refresh("of_loose").error
-    assert error is not None
+    error = error_of(lab, "of_loose")
     assert (error.code, error.where) == ("PROCESS_KEY", "assets/of_loose.py:5")
     assert "STRING COLLATE UTF8_LCASE" in error.message
     assert lab.receipt("of_loose") is None
@@ -451,9 +423,7 @@ def test_a_column_of_a_narrower_type_than_its_key_is_refused(python_lab: Lab) ->
         declare(lab, "t", COUNTED.format(reads="ev", **told))
     # The types of a table are known by its rows only.
     declare(lab, "t", COUNTED.format(reads="read", **told))
-    error = lab.refresh("t").error
-    assert error is not None
-    assert error.code == "PROCESS_KEY"
+    assert error_of(lab, "t").code == "PROCESS_KEY"
     assert lab.receipt("t") is None
     declare(lab, "t", COUNTED.format(reads="read", **told).replace("FLOAT", "DOUBLE"))
     for n in (2, 3):
@@ -500,10 +470,9 @@ def test_a_class_that_fails_fails_its_own_table_with_the_key(python_lab: Lab, bo
                 {body}
         """,
     )
-    result = lab.refresh("failing")
-    assert result.error is not None
-    assert result.error.code == code, result.error
-    assert said in result.error.message
-    assert "'c'" in result.error.message or "ended its process" in said
+    error = error_of(lab, "failing")
+    assert error.code == code, error
+    assert said in error.message
+    assert "'c'" in error.message or "ended its process" in said
     lab.declare("CREATE MATERIALIZED TABLE plain FRESHNESS = INTERVAL '1' HOUR AS SELECT k FROM ev")
     assert lab.refresh("plain").error is None

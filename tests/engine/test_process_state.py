@@ -7,7 +7,7 @@ import json
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,15 @@ import pytest
 
 from freshline.strategies.keys import process as by_process
 from freshline.testing import Crash, Lab
+from tests.engine.conftest import error_of
 from tests.engine.test_process import (
     EVENTS,
     TAKEOVER,
     Bag,
-    collated_tables,  # noqa: F401 - a fixture
     declare,
     drawn,
     event,
     land,
-    python_lab,  # noqa: F401 - a fixture
     shown,
     takeovers,
 )
@@ -80,10 +79,7 @@ def expected_counts(rows: list[Any]) -> Bag:
 
 
 @pytest.mark.long
-def test_rows_at_the_end_are_added_and_only_keys_of_late_ones_are_replayed(
-    python_lab: Lab,  # noqa: F811
-    replays: list[int],
-) -> None:
+def test_rows_at_the_end_are_added_and_only_keys_of_late_ones_are_replayed(python_lab: Lab, replays: list[int]) -> None:
     lab = python_lab
     lab.files("act", EVENTS, primary_key=["id"])
     declare(lab, "counted", counted(more='primary_key=["customer", "id"]'))
@@ -122,7 +118,7 @@ def test_rows_at_the_end_are_added_and_only_keys_of_late_ones_are_replayed(
 
 
 @pytest.mark.long
-def test_a_primary_key_of_an_old_row_is_found_when_a_key_goes_on(python_lab: Lab, replays: list[int]) -> None:  # noqa: F811
+def test_a_primary_key_of_an_old_row_is_found_when_a_key_goes_on(python_lab: Lab, replays: list[int]) -> None:
     lab = python_lab
     lab.source("ev", "k STRING, n INT, v INT")
     told = {"reads": "ev", "key": "k", "order": "n", "value": "v"}
@@ -138,13 +134,9 @@ def test_a_primary_key_of_an_old_row_is_found_when_a_key_goes_on(python_lab: Lab
         assert lab.refresh(name).rows_out == 2
     lab.sql("INSERT INTO ev VALUES ('a', 3, 2)")
     assert lab.refresh("own").error is None
-    twice = lab.refresh("other").error
-    assert twice is not None
-    assert twice.code == "DUPLICATE_KEY"
+    assert error_of(lab, "other").code == "DUPLICATE_KEY"
     lab.sql("INSERT INTO ev VALUES ('b', 4, 4)")
-    twice = lab.refresh("own").error
-    assert twice is not None
-    assert twice.code == "DUPLICATE_KEY"
+    assert error_of(lab, "own").code == "DUPLICATE_KEY"
     assert replays == []
     # Deletes and updates replay their keys, beside one that goes on.
     lab.sql("DELETE FROM ev WHERE n > 2")
@@ -160,9 +152,7 @@ def test_a_primary_key_of_an_old_row_is_found_when_a_key_goes_on(python_lab: Lab
 @pytest.mark.long
 @pytest.mark.parametrize("more", ["", 'partitioned_by="k",'])
 def test_a_row_that_moves_from_a_replayed_key_to_one_that_goes_on_stays(
-    python_lab: Lab,  # noqa: F811
-    replays: list[int],
-    more: str,
+    python_lab: Lab, replays: list[int], more: str
 ) -> None:
     lab = python_lab
     lab.source("ev", "k STRING, n INT, v INT")
@@ -177,9 +167,7 @@ def test_a_row_that_moves_from_a_replayed_key_to_one_that_goes_on_stays(
     # Beside such a move, a row whose primary key stays where it is is still found.
     lab.sql("UPDATE ev SET k = 'c' WHERE v = 1")
     lab.sql("INSERT INTO ev VALUES ('d', 1, 3)")
-    twice = lab.refresh("moved").error
-    assert twice is not None
-    assert twice.code == "DUPLICATE_KEY"
+    assert error_of(lab, "moved").code == "DUPLICATE_KEY"
     lab.sql("DELETE FROM ev WHERE k = 'd'")
     assert lab.refresh("moved").error is None
     assert shown(lab, "moved") == Counter([("c", 1), ("b", 2), ("b", 3)])
@@ -210,37 +198,32 @@ def damages(folder: Path) -> list[Callable[[], object]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kinds", [tuple(range(8))])
-def test_whatever_happens_to_what_is_kept_the_tables_are_right(
-    python_lab: Lab,  # noqa: F811
-    replays: list[int],
-    kinds: Sequence[int],
-) -> None:
+def test_whatever_happens_to_what_is_kept_the_tables_are_right(python_lab: Lab, replays: list[int]) -> None:
     lab = python_lab
     tables = lab.runtime.python_tables
     lab.files("act", EVENTS, primary_key=["id"])
     declare(lab, "takeover", TAKEOVER)
     folder = lab.settings.state / "keys" / "takeover"
+    does = damages(folder)
     chance, batches, number, old = random.Random(5), [], 0, None
-    for now in range(2 + len(kinds)):
+    for now in range(2 + len(does)):
         batch = []
         for _ in range(5):
             number += 1
             kind = chance.choice(("fail", "fail", "transfer"))
             batch.append(event(number, chance.choice(("a", "b", None)), kind, 3 * now + chance.random()))
         batches.append(batch)
-    does = damages(folder)
     for now, batch in enumerate(batches):
         before = len(replays)
         land(lab, now, batch)
         if now > 1:
-            does[kinds[now - 2]]()
+            does[now - 2]()
             lab.restart(lose_control_store=now % 2 == 0)
             lab.runtime.python_tables = tables
         for name, expected in zip(("takeover", "refused"), takeovers(batches[: now + 1]), strict=True):
             assert lab.refresh(name).error is None
             assert shown(lab, name) == expected, (now, name)
-        if now > 1 and kinds[now - 2] < 6:
+        if 1 < now < 8:
             assert len(replays) > before, now
         if now == len(batches) - 4:
             old = {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
@@ -262,25 +245,22 @@ POINTS = ("table-pinned", "table-before-commit", "table-writing", "table-keys-ke
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("points", [POINTS])
 def test_a_refresh_that_is_stopped_anywhere_leaves_no_row_twice_and_none_out(
-    python_lab: Lab,  # noqa: F811
-    replays: list[int],
-    points: Sequence[str],
+    python_lab: Lab, replays: list[int]
 ) -> None:
     lab = python_lab
     tables = lab.runtime.python_tables
     lab.files("act", EVENTS, primary_key=["id"])
     declare(lab, "takeover", TAKEOVER)
-    batches = drawn(23, 2 + len(points))
+    batches = drawn(23, 2 + len(POINTS))
     for now, batch in enumerate(batches):
         land(lab, now, batch)
-        point = points[(now - 2) % len(points)]
+        point = POINTS[(now - 2) % len(POINTS)]
         for name, expected in zip(("takeover", "refused"), takeovers(batches[: now + 1]), strict=True):
             if now > 1:
                 with contextlib.suppress(Crash), lab.crash_at(point):
                     lab.refresh(name)
-                lab.restart(lose_control_store=now > len(points))
+                lab.restart(lose_control_store=now > len(POINTS))
                 lab.runtime.python_tables = tables
             assert lab.refresh(name).error is None
             assert shown(lab, name) == expected, (now, name, point)
@@ -289,7 +269,7 @@ def test_a_refresh_that_is_stopped_anywhere_leaves_no_row_twice_and_none_out(
 
 
 @pytest.mark.long
-def test_a_stop_before_the_commit_does_not_lose_what_is_kept(python_lab: Lab, replays: list[int]) -> None:  # noqa: F811
+def test_a_stop_before_the_commit_does_not_lose_what_is_kept(python_lab: Lab, replays: list[int]) -> None:
     lab = python_lab
     lab.files("act", EVENTS, primary_key=["id"])
     declare(lab, "counted", counted())
@@ -306,7 +286,7 @@ def test_a_stop_before_the_commit_does_not_lose_what_is_kept(python_lab: Lab, re
 
 
 @pytest.mark.long
-def test_state_that_is_no_plain_value_is_replayed(python_lab: Lab, replays: list[int]) -> None:  # noqa: F811
+def test_state_that_is_no_plain_value_is_replayed(python_lab: Lab, replays: list[int]) -> None:
     lab = python_lab
     lab.source("ev", "k STRING, n INT")
     declare(
@@ -353,7 +333,7 @@ def test_state_that_is_no_plain_value_is_replayed(python_lab: Lab, replays: list
 
 
 @pytest.mark.long
-def test_a_class_reads_tables_that_change_and_tables_that_are_final(python_lab: Lab, replays: list[int]) -> None:  # noqa: F811
+def test_a_class_reads_tables_that_change_and_tables_that_are_final(python_lab: Lab, replays: list[int]) -> None:
     lab = python_lab
     lab.files("act", EVENTS, primary_key=["id"])
     group = "count(*) AS n FROM TUMBLE(TABLE act, DESCRIPTOR(ts), INTERVAL '5' MINUTES) GROUP BY window_start, customer"
@@ -407,7 +387,7 @@ def test_a_class_reads_tables_that_change_and_tables_that_are_final(python_lab: 
     assert lab.verify("of_final").equal
 
 
-def test_a_class_over_undeclared_columns_reports_those_that_do_not_serve(python_lab: Lab) -> None:  # noqa: F811
+def test_a_class_over_undeclared_columns_reports_those_that_do_not_serve(python_lab: Lab) -> None:
     lab = python_lab
     lab.files("ev", "id BIGINT, k STRING, ts TIMESTAMP_NTZ, WATERMARK FOR ts AS ts", primary_key=["id"])
     over = "count(*) OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN INTERVAL 1 HOUR PRECEDING AND CURRENT ROW)"
@@ -431,14 +411,13 @@ def test_a_class_over_undeclared_columns_reports_those_that_do_not_serve(python_
     for name in ("final", "made"):
         assert lab.refresh(name).error is None
     for name, said in (("of_made", "order names nope"), ("of_final", "ts is TIMESTAMP_NTZ")):
-        error = lab.refresh(name).error
-        assert error is not None, name
+        error = error_of(lab, name)
         assert (error.code, said in error.message) == ("PROCESS_KEY", True), error
         assert lab.receipt(name) is None
 
 
 @pytest.mark.long
-def test_texts_that_a_collation_finds_equal_come_in_one_order(collated_tables, python_lab: Lab) -> None:  # noqa: F811
+def test_texts_that_a_collation_finds_equal_come_in_one_order(collated_tables, python_lab: Lab) -> None:
     lab = python_lab
     lab.source("typed", "k INT, name STRING")
     query = "SELECT k, name COLLATE UTF8_LCASE AS name, 0 AS n FROM typed"

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
-from textwrap import dedent
 
 import pytest
 
-from freshline.engine.python_tables import PythonTables
-from freshline.engine.spark import connect_port
 from freshline.errors import DeclarationErrors
-from freshline.plan.project import open_project
 from freshline.testing import Lab
+from tests.engine.conftest import error_of
+from tests.engine.test_process import declare
 from tests.lanes import few_or_many
 
 pytestmark = pytest.mark.slow
@@ -31,25 +28,6 @@ PER_CUSTOMER = """
         seen = visit.groupBy(F.col("who").alias("customer")).agg(F.count("*").alias("visits"))
         return spent.join(seen, ["customer"], "full_outer").select("customer", "spent", "visits")
 """
-
-
-@pytest.fixture
-def python_lab(lab: Lab, spark) -> Iterator[Lab]:
-    """A Lab with the engine's worker for functions in Python."""
-    tables = PythonTables(
-        lab.settings,
-        connect_port=connect_port(spark),
-        token="token-of-the-tests",
-        drop_view=spark.catalog.dropGlobalTempView,
-    )
-    lab.runtime.python_tables = tables
-    yield lab
-    tables.close()
-
-
-def declare(lab: Lab, name: str, text: str) -> None:
-    (lab.settings.declarations / f"{name}.py").write_text(dedent(text), encoding="utf-8")
-    lab.runtime.graph = open_project(lab.settings)
 
 
 def sources(lab: Lab) -> None:
@@ -163,11 +141,9 @@ def test_a_promise_that_is_not_kept_is_found_at_creation(python_lab: Lab, promis
             return orders.select("id", "customer", F.{body}.alias("n"))
         """,
     )
-    result = lab.refresh("t")
-    assert result.error is not None
-    assert result.error.code == "PROMISE_BROKEN"
-    assert said in result.error.message
-    assert result.error.where == "assets/t.py:7"
+    error = error_of(lab, "t")
+    assert (error.code, error.where) == ("PROMISE_BROKEN", "assets/t.py:7")
+    assert said in error.message
     assert lab.receipt("t") is None
 
 
@@ -186,8 +162,7 @@ def test_a_function_that_takes_away_equal_rows_is_found_at_creation(python_lab: 
         """
     declare(lab, "once", text.format(name="once", distinct=".distinct()"))
     declare(lab, "each", text.format(name="each", distinct=""))
-    error = lab.refresh("once").error
-    assert error is not None
+    error = error_of(lab, "once")
     assert (error.code, "for two halves" in error.message) == ("PROMISE_BROKEN", True)
     assert lab.refresh("each").error is None
     assert len(lab.rows("each")) == 5
@@ -208,8 +183,7 @@ def test_a_key_that_the_rows_have_in_a_narrower_type_is_found_at_creation(python
             return orders.select(F.col("k").cast("KIND").alias("k"), "n")
         """
     declare(lab, "t", text.replace("KIND", "decimal(2, 1)"))
-    error = lab.refresh("t").error
-    assert error is not None
+    error = error_of(lab, "t")
     assert error.code == "PROMISE_BROKEN"
     assert "the key is FLOAT in the input (k) and DECIMAL(2,1) in its rows (k)" in error.message
     assert lab.receipt("t") is None
@@ -266,9 +240,7 @@ def test_a_promise_that_comes_later_is_tried_before_it_counts(python_lab: Lab) -
     assert lab.refresh("t").error is None
     declare(lab, "t", text.replace("{promise}", "append='orders'"))
     lab.sql("INSERT INTO orders VALUES (4, 'a'), (5, 'b'), (6, 'c'), (7, 'a')")
-    result = lab.refresh("t")
-    assert result.error is not None
-    assert result.error.code == "PROMISE_BROKEN"
+    assert error_of(lab, "t").code == "PROMISE_BROKEN"
     declare(lab, "t", text.replace("{promise}", "keys={'orders': 'customer'}"))
     assert lab.refresh("t").strategy == "full"
     lab.sql("INSERT INTO orders VALUES (8, 'a')")
@@ -297,9 +269,7 @@ def test_rows_of_other_keys_are_never_written(python_lab: Lab) -> None:
     )
     assert lab.refresh("t").error is None
     lab.sql("INSERT INTO orders VALUES (11, 'c')")
-    result = lab.refresh("t")
-    assert result.error is not None
-    assert result.error.code == "PROMISE_BROKEN"
+    assert error_of(lab, "t").code == "PROMISE_BROKEN"
     assert [row["id"] for row in lab.rows("t")] == [1, 2]
 
 
@@ -337,10 +307,9 @@ def test_a_column_that_an_input_is_declared_with_later_is_taken_up_once(python_l
 
     # Changed code is computed whole, so a start that keeps rows is refused.
     declare(lab, "t", text.replace("return orders", "return orders.where('id > 1')"))
-    refused = lab.refresh("t", start="now")
-    assert refused.error is not None
-    assert refused.error.code == "DEFINITION_CHANGED"
-    assert "--from beginning" in str(refused.error)
+    refused = error_of(lab, "t", start="now")
+    assert refused.code == "DEFINITION_CHANGED"
+    assert "--from beginning" in str(refused)
     assert len(lab.rows("t")) == 3
 
 

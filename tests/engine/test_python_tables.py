@@ -15,12 +15,11 @@ import pytest
 from freshline.compute.cancellation import Cancellation
 from freshline.declare.limited_process import MARK
 from freshline.declare.project import read_project
-from freshline.engine.python_tables import PythonTables
-from freshline.engine.spark import connect_port
 from freshline.errors import CancelledError, FreshlineError, PythonLimitError, QueryError
 from freshline.values.names import TableName
 from freshline.values.settings import Settings
 from tests.conftest import settings_in
+from tests.engine.conftest import python_tables
 from tests.lanes import long_but
 
 pytestmark = pytest.mark.slow
@@ -72,12 +71,7 @@ class Bench:
         self.spark = spark
         # Loading the files may take as long as it does: what is limited here is what functions do.
         self.graph = read_project(replace(settings, python_seconds=300.0))
-        self.tables = PythonTables(
-            settings,
-            connect_port=connect_port(spark),
-            token="token-of-the-tests",
-            drop_view=spark.catalog.dropGlobalTempView,
-        )
+        self.tables = python_tables(settings, spark)
 
     def compute(self, name: str, cancellation: Cancellation) -> str:
         """The name of the view."""
