@@ -26,7 +26,8 @@ from tests.load.project import FILES, MEGABYTE, Loaded
 # of its Python process.
 JVM_BYTES = 3_500 * MEGABYTE
 ENGINE_BYTES = 1_500 * MEGABYTE
-SLOW = "FRESHNESS = INTERVAL '1' MINUTE"
+SLOW, DAY = "FRESHNESS = INTERVAL '1' MINUTE", "FRESHNESS = INTERVAL '1' DAY"
+COUNT = "SELECT count(*) AS n, sum(id) AS total FROM "
 Load = Callable[[Path, float], Loaded]
 
 
@@ -44,20 +45,25 @@ def expect(project: Loaded, what: str, found: object, wanted: object) -> None:
         project.problems.append(f"{what}: {str(found)[:300]}, and {str(wanted)[:300]} was expected")
 
 
+def source(name: str, columns: str, freshness: str = DAY) -> str:
+    """A source of the files of its landing folder."""
+    return f"CREATE SOURCE {name} ({columns}) {freshness} {FILES.format(path=f'landing/{name}')}"
+
+
+def table(name: str, query: str, freshness: str = DAY) -> str:
+    return f"CREATE MATERIALIZED TABLE {name} {freshness} AS {query}"
+
+
 def tables(root: Path, scale: float) -> Loaded:
     """200 tables over 20 folders in which files arrive, for some minutes."""
     folders, each = 20, max(1, round(9 * scale))
     declarations = {}
     for number in range(folders):
-        path = f"landing/s{number}"
-        declarations[f"s{number}"] = f"CREATE SOURCE s{number} (id BIGINT, k STRING, n BIGINT) {SLOW} " + FILES.format(
-            path=path
-        )
+        declarations[f"s{number}"] = source(f"s{number}", "id BIGINT, k STRING, n BIGINT", SLOW)
         for place in range(each):
-            declarations[f"t{number}_{place}"] = (
-                f"CREATE MATERIALIZED TABLE t{number}_{place} {SLOW} AS SELECT k, count(*) AS rows, sum(n + {place}) "
-                f"AS total FROM s{number} GROUP BY k"
-            )
+            name = f"t{number}_{place}"
+            query = f"SELECT k, count(*) AS rows, sum(n + {place}) AS total FROM s{number} GROUP BY k"
+            declarations[name] = table(name, query, SLOW)
     project = Loaded(root, declarations)
     wanted: dict[int, Counter[str]] = {number: Counter() for number in range(folders)}
     totals: dict[int, Counter[str]] = {number: Counter() for number in range(folders)}
@@ -93,15 +99,10 @@ def declared(root: Path, scale: float) -> Loaded:
     sources, each = 50, max(1, round(19 * scale))
     declarations = {}
     for number in range(sources):
-        declarations[f"s{number}"] = (
-            f"CREATE SOURCE s{number} (id BIGINT) FRESHNESS = INTERVAL '1' DAY "
-            + FILES.format(path=f"landing/s{number}")
-        )
+        declarations[f"s{number}"] = source(f"s{number}", "id BIGINT")
         for place in range(each):
-            declarations[f"t{number}_{place}"] = (
-                f"CREATE MATERIALIZED TABLE t{number}_{place} FRESHNESS = INTERVAL '1' DAY AS "
-                f"SELECT id + {place} AS id FROM s{number}"
-            )
+            name = f"t{number}_{place}"
+            declarations[name] = table(name, f"SELECT id + {place} AS id FROM s{number}")
         land(root / "landing" / f"s{number}", "0.json", ['{"id": 1}'])
     project = Loaded(root, declarations)
     print(
@@ -168,20 +169,20 @@ def ask_at_once(port: int, token: str, count: int) -> list[float | None]:
 def files(root: Path, scale: float) -> Loaded:
     """100,000 small files at once."""
     count = max(100, round(100_000 * scale))
-    declarations = {
-        "small": "CREATE SOURCE small (id BIGINT) FRESHNESS = INTERVAL '1' DAY " + FILES.format(path="landing/small"),
-        "counted": "CREATE MATERIALIZED TABLE counted FRESHNESS = INTERVAL '1' DAY AS SELECT count(*) AS n, "
-        "sum(id) AS total FROM small",
-    }
-    project = Loaded(root, declarations)
+    project = Loaded(root, {"small": source("small", "id BIGINT"), "counted": table("counted", COUNT + "small")})
     folder = root / "landing" / "small"
     folder.mkdir()
     for number in range(count):
         (folder / f"{number}.json").write_text(f'{{"id": {number}}}\n', encoding="utf-8")
+    return count_all(project, count, f"{count:,} files")
+
+
+def count_all(project: Loaded, count: int, what: str) -> Loaded:
+    """Refresh the table that counts ids from 0 on, of which there are so many."""
     with project.watched() as beat:
         began = time.monotonic()
         project.run("refresh", "counted")
-        print(f"  {count:,} files: {time.monotonic() - began:.0f} s")
+        print(f"  {what}: {time.monotonic() - began:.0f} s")
     expect(project, "counted", project.rows("counted", "n", "total"), [(count, count * (count - 1) // 2)])
     print(f"  {beat.text()}")
     return project
@@ -190,13 +191,8 @@ def files(root: Path, scale: float) -> Loaded:
 def large(root: Path, scale: float) -> Loaded:
     """One file of 2 GB."""
     size, line = round(2_000 * MEGABYTE * scale), '{{"id": {0}, "text": "' + "x" * 150 + '"}}\n'
-    declarations = {
-        "large": "CREATE SOURCE large (id BIGINT, text STRING) FRESHNESS = INTERVAL '1' DAY "
-        + FILES.format(path="landing/large"),
-        "counted": "CREATE MATERIALIZED TABLE counted FRESHNESS = INTERVAL '1' DAY AS SELECT count(*) AS n, "
-        "sum(id) AS total FROM large",
-    }
-    project = Loaded(root, declarations)
+    columns = "id BIGINT, text STRING"
+    project = Loaded(root, {"large": source("large", columns), "counted": table("counted", COUNT + "large")})
     (root / "landing" / "large").mkdir()
     count = written = 0
     with (root / "landing" / "_large.json").open("w", encoding="utf-8") as file:
@@ -204,21 +200,12 @@ def large(root: Path, scale: float) -> Loaded:
             written += file.write(line.format(count))
             count += 1
     (root / "landing" / "_large.json").rename(root / "landing" / "large" / "large.json")
-    with project.watched() as beat:
-        began = time.monotonic()
-        project.run("refresh", "counted")
-        print(f"  {written / MEGABYTE:,.0f} MB in {count:,} rows: {time.monotonic() - began:.0f} s")
-    expect(project, "counted", project.rows("counted", "n", "total"), [(count, count * (count - 1) // 2)])
-    print(f"  {beat.text()}")
-    return project
+    return count_all(project, count, f"{written / MEGABYTE:,.0f} MB in {count:,} rows")
 
 
 def bomb(root: Path, scale: float) -> Loaded:
     """Small files that unpack to gigabytes: one record without an end, and millions of empty ones."""
-    declarations = {
-        "bomb": "CREATE SOURCE bomb (id BIGINT) FRESHNESS = INTERVAL '1' DAY " + FILES.format(path="landing/bomb")
-    }
-    project = Loaded(root, declarations)
+    project = Loaded(root, {"bomb": source("bomb", "id BIGINT")})
     folder = root / "landing" / "bomb"
     folder.mkdir()
     block = b"x" * MEGABYTE
@@ -244,12 +231,9 @@ def key(root: Path, scale: float) -> Loaded:
     """A key with a million rows, of which some change."""
     count = max(1_000, round(1_000_000 * scale))
     declarations = {
-        "row": "CREATE SOURCE row (id BIGINT, k STRING, n BIGINT) FRESHNESS = INTERVAL '1' DAY "
-        + FILES.format(path="landing/row"),
-        "ranked": "CREATE MATERIALIZED TABLE ranked FRESHNESS = INTERVAL '1' DAY AS SELECT id, k, "
-        "row_number() OVER (PARTITION BY k ORDER BY n, id) AS place FROM row",
-        "summed": "CREATE MATERIALIZED TABLE summed FRESHNESS = INTERVAL '1' DAY AS SELECT k, count(*) AS rows, "
-        "sum(n) AS total FROM row GROUP BY k",
+        "row": source("row", "id BIGINT, k STRING, n BIGINT"),
+        "ranked": table("ranked", "SELECT id, k, row_number() OVER (PARTITION BY k ORDER BY n, id) AS place FROM row"),
+        "summed": table("summed", "SELECT k, count(*) AS rows, sum(n) AS total FROM row GROUP BY k"),
     }
     project = Loaded(root, declarations)
     folder = root / "landing" / "row"

@@ -42,13 +42,13 @@ class Peaks:
 class Loaded:
     """A project whose declarations were written, with commands on it."""
 
-    def __init__(self, root: Path, declarations: dict[str, str], *, settings: str = "") -> None:
+    def __init__(self, root: Path, declarations: dict[str, str]) -> None:
         self.root = root
         self.problems: list[str] = []
         self.peaks = Peaks()
         (root / "assets").mkdir(parents=True)
         (root / "landing" / "beat").mkdir(parents=True)
-        text = f'[tool.freshline]\ndagster-port = 0\ndriver-memory = "2g"\n{settings}'
+        text = '[tool.freshline]\ndagster-port = 0\ndriver-memory = "2g"\n'
         (root / "pyproject.toml").write_text(text, encoding="utf-8")
         for name, statement in {**BEAT, **declarations}.items():
             (root / "assets" / f"{name}.sql").write_text(statement + "\n", encoding="utf-8")

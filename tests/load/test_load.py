@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.load.__main__ import LOADS, expect, land, main
-from tests.load.project import FILES, Loaded
+from tests.load.__main__ import LOADS, expect, land, main, source
+from tests.load.project import Loaded
 
 
 @pytest.mark.long
@@ -19,8 +19,7 @@ def test_a_small_load_ends_with_nothing_wrong(name: str, capsys: pytest.CaptureF
 
 @pytest.mark.long
 def test_a_row_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
-    source = "CREATE SOURCE s (id BIGINT) FRESHNESS = INTERVAL '1' DAY " + FILES.format(path="landing/s")
-    project = Loaded(tmp_path / "shop", {"s": source})
+    project = Loaded(tmp_path / "shop", {"s": source("s", "id BIGINT")})
     land(project.root / "landing" / "s", "0.json", ['{"id": 1}'])
     with project.watched():
         project.run("refresh", "s")
