@@ -20,14 +20,14 @@ from freshline.errors import DeliveryError
 from freshline.freshness.alert import AlertEvent, AlertKind, AlertLevel
 from freshline.report.alerts.channels.channel import Channel, Resolve, resolver
 from freshline.report.alerts.message import Message
-from freshline.testing.claims import environment, refused, require, require_that, try_claims
+from freshline.testing.claims import SECRET as SECRET
+from freshline.testing.claims import Outside, environment, refused, require, require_that, try_claims
 
-SECRET = "hunter2-is-the-secret"
 _CAUSES = ("\r\nBcc: all@example.com", "<!channel> & <b>", "\x1b[2J\u2028\u202e", '"};\\', "\u00e9\U0001f600", "")
 _AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-class Service(ABC):
+class Service(Outside, ABC):
     """A service outside that a channel sends to.
 
     `secret` is the option for a secret; `options` have it as `${env:SERVICE_SECRET}`, and the value of the variable is
@@ -35,7 +35,7 @@ class Service(ABC):
     away.
     """
 
-    secret: ClassVar[str] = ""
+    secret_variable = "SERVICE_SECRET"
     can_be_away: ClassVar[bool] = True
 
     @property
@@ -54,18 +54,6 @@ class Service(ABC):
     def bring_back(self) -> None:
         """The service is there again."""
         raise NotImplementedError
-
-    def held(self, secret: str) -> str:
-        """The text that the option for a secret stands for, which contains the secret."""
-        return secret
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """Environment variables that are set while `check_channel` tries a claim."""
-        return {"SERVICE_SECRET": self.held(SECRET)} if self.secret else {}
-
-    def close(self) -> None:  # noqa: B027 - most have nothing to close
-        """Let go of all that the service opened; called after each claim of `check_channel`."""
 
 
 def check_channel(

@@ -13,12 +13,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
 
 from freshline.testing.lab import Lab
 
+SECRET = "hunter2-is-the-secret"
 _BEGIN = "test_"
 
 
@@ -35,15 +36,27 @@ class ClaimsError(AssertionError):
         super().__init__(f"{len(broken)} of {tried} claims do not hold for {title}:\n{told}")
 
 
-class Subject(Protocol):
-    """The thing that claims are about, made anew for each of them."""
+class Outside:
+    """The thing that claims are about, made anew for each of them.
+
+    It has no secret, and nothing to close, unless it says so.
+    """
+
+    secret: ClassVar[str] = ""
+    # The environment variable to which the option for a secret refers.
+    secret_variable: ClassVar[str]
+
+    def held(self, secret: str) -> str:
+        """The text that the option for a secret stands for, which contains the secret."""
+        return secret
 
     @property
     def variables(self) -> Mapping[str, str]:
         """Environment variables that are set while a claim is tried."""
+        return {self.secret_variable: self.held(SECRET)} if self.secret else {}
 
     def close(self) -> None:
-        """Called after each claim, whether it failed or not."""
+        """Let go of all that was opened; called after each claim, whether it failed or not."""
 
 
 def require(found: object, wanted: object, about: str) -> None:
@@ -97,7 +110,7 @@ def claims_of(suite: type[Any]) -> tuple[str, ...]:
 
 def run_claims(
     suite: type[Any],
-    make: Callable[[Lab], Subject],
+    make: Callable[[Lab], Outside],
     title: str,
     *,
     spark: SparkSession | None = None,
@@ -128,7 +141,7 @@ def try_claims(
         raise ClaimsError(title, broken, len(tried)) from ExceptionGroup("claims", list(broken.values()))
 
 
-def _try_in_lab(suite: type[Any], name: str, make: Callable[[Lab], Subject], spark: SparkSession | None) -> None:
+def _try_in_lab(suite: type[Any], name: str, make: Callable[[Lab], Outside], spark: SparkSession | None) -> None:
     claim = getattr(suite(), name)
     with Lab(spark) as lab, tempfile.TemporaryDirectory(prefix="freshline-claim-") as folder:
         system = make(lab)

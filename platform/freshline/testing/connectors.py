@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 
 from freshline.errors import DeclarationErrors, FreshlineError, RequestError
 from freshline.sources.formats.json import Json
-from freshline.testing.claims import environment, refused, require, require_that, run_claims
+from freshline.testing.claims import SECRET as SECRET
+from freshline.testing.claims import Outside, environment, refused, require, require_that, run_claims
 from freshline.testing.crash import Crash
 from freshline.testing.lab import Lab
 from freshline.values.connector import RECORD, Connector
@@ -26,11 +27,10 @@ from freshline.values.receipt import Receipt
 from freshline.values.registry import find_connector
 
 LOG_POINTS = ("log-before-quarantine", "log-after-quarantine", "log-before-commit", "log-after-commit")
-SECRET = "hunter2-is-the-secret"
 Row = Mapping[str, object]
 
 
-class System(ABC):
+class System(Outside, ABC):
     """A system outside, of which one source `s` is declared.
 
     `broken` is a record that is none, and `code` its code of quarantine. `odd` are others that may be anything.
@@ -54,7 +54,7 @@ class System(ABC):
     may_be_null: ClassVar[frozenset[str]] = frozenset()
     gone: ClassVar[str] = "SOURCE"
     comes_back: ClassVar[bool] = True
-    secret: ClassVar[str] = ""
+    secret_variable = "SYSTEM_SECRET"
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -76,15 +76,6 @@ class System(ABC):
         """Records that the next inspection finds, in this order."""
         self.put([record if isinstance(record, bytes) else self.encode(record) for record in records])
 
-    def held(self, secret: str) -> str:
-        """The text that the option for a secret stands for, which contains the secret."""
-        return secret
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """Environment variables that are set while `check_connector` tries a claim."""
-        return {"SYSTEM_SECRET": self.held(SECRET)} if self.secret else {}
-
     @abstractmethod
     def put(self, records: list[bytes]) -> None:
         """Records as they are."""
@@ -96,9 +87,6 @@ class System(ABC):
     def bring_back(self) -> None:
         """The same system is there again, where it can be."""
         raise NotImplementedError
-
-    def close(self) -> None:  # noqa: B027 - most have nothing to close
-        """Let go of all that the system opened; called after each claim of `check_connector`."""
 
 
 class LandingFolder(System):

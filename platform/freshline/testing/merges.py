@@ -21,7 +21,7 @@ from freshline.compute.fold import fold_keys, is_folded, read_before_constraints
 from freshline.compute.inputs import Pinned, drop_views, read_whole, shadow_inputs
 from freshline.compute.literal import quoted, sql_literal
 from freshline.errors import DeclarationErrors
-from freshline.testing.claims import refused, require, require_that, run_claims
+from freshline.testing.claims import Outside, refused, require, require_that, run_claims
 from freshline.testing.crash import Crash
 from freshline.testing.lab import Lab, Row
 from freshline.values.merge import Merge
@@ -45,7 +45,7 @@ _VALUES: Mapping[str, Sequence[object]] = {
 }
 
 
-class MergedTable:
+class MergedTable(Outside):
     """A table `m` with a merge over an input `s`, whose rows are made at random.
 
     `merge` is the name of the merge and `options` are its options. `columns` are those of the input, `query` gives the
@@ -67,11 +67,6 @@ class MergedTable:
         self.lab = lab
         self.random = Random(20_260_101)
         self._landed = 0
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """Environment variables that are set while `check_merge` tries a claim."""
-        return {}
 
     def row(self) -> Row:
         """The next row of the input. By default one value in eight is NULL."""
@@ -115,9 +110,6 @@ class MergedTable:
         texts = [[f"CAST({sql_literal(row.get(name))} AS {kind})" for name, kind in columns] for row in rows]
         values = ", ".join(f"({', '.join(each)})" for each in texts)
         self.lab.sql(f"INSERT INTO s ({', '.join(name for name, _ in columns)}) VALUES {values}")
-
-    def close(self) -> None:
-        """Let go of all that it opened; called after each claim of `check_merge`."""
 
 
 def check_merge(
