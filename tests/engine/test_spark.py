@@ -23,7 +23,7 @@ from pyspark.errors import ArithmeticException
 from pyspark.sql import functions
 
 from freshline.engine import spark as module
-from freshline.engine.releases import GATHER_SECONDS, MOST_AT_ONCE, Releases
+from freshline.engine.py4j_requests import GATHER_SECONDS, MOST_AT_ONCE, Releases
 from freshline.engine.session_folders import SessionFolders
 from freshline.engine.spark import (
     CALLS_ARE_TRACED,

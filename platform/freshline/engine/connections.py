@@ -18,20 +18,13 @@ REQUEST_SECONDS = 10.0
 MOST_CONNECTIONS = 256
 
 
-def bounded(
-    *, request_seconds: float = REQUEST_SECONDS, most_connections: int = MOST_CONNECTIONS
-) -> type[asyncio.Protocol]:
+def bounded(*, request_seconds: float = REQUEST_SECONDS) -> type[asyncio.Protocol]:
     """The protocol with these bounds, for the parameter `http` of uvicorn's configuration."""
-    return type(
-        "BoundedProtocol",
-        (_Bounded,),
-        {"request_seconds": request_seconds, "most_connections": most_connections},
-    )
+    return type("BoundedProtocol", (_Bounded,), {"request_seconds": request_seconds})
 
 
 class _Bounded(H11Protocol):
     request_seconds: float
-    most_connections: int
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -46,7 +39,7 @@ class _Bounded(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._wait()
-        if len(self.connections) > self.most_connections:
+        if len(self.connections) > MOST_CONNECTIONS:
             waiting = [each for each in self.connections if isinstance(each, _Bounded) and not each._serves]
             min(waiting, key=lambda each: each._waits_since).transport.abort()
 

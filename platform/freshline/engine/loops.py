@@ -248,9 +248,7 @@ class Loops:
         intentions.record_failures(row)
         self._failing.add(name)
         if is_to_suspend(row):
-            decision = IntentionWriter(
-                self._effective_graph.declared, self._runtime.control, self._runtime.clock
-            ).suspension(
+            decision = self._writer().suspension(
                 lambda known, now: decide_suspension(
                     graph,
                     known,
@@ -264,6 +262,9 @@ class Loops:
                 cause=LIVE,
             )
             LOG.warning("%s", decision.sentence)
+
+    def _writer(self) -> IntentionWriter:
+        return IntentionWriter(self._effective_graph.declared, self._runtime.control, self._runtime.clock)
 
     # -- under the lock
 
@@ -466,11 +467,10 @@ class Loops:
             if status.feasible:
                 self._infeasible.discard(status.table)
             elif status.feasible is False and status.table not in self._infeasible and status.kind == "table":
-                writer = IntentionWriter(self._effective_graph.declared, self._runtime.control, self._runtime.clock)
                 reason = f"freshness {Freshness(status.freshness_seconds)} cannot be kept: {status.feasible_reason}"
                 LOG.warning("%s: %s", status.table, reason)
                 self._runtime.control.record_refresh(
-                    writer.record(
+                    self._writer().record(
                         status.table,
                         State.INFEASIBLE,
                         reason,

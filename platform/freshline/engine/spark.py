@@ -39,9 +39,8 @@ from freshline.declare.project_settings import find_project, read_settings
 from freshline.engine.class_archive import ClassArchive
 from freshline.engine.jars import Progress, provide_jars
 from freshline.engine.java import find_java, launcher_home
-from freshline.engine.java_names import keep_names
 from freshline.engine.process import ProcessId
-from freshline.engine.releases import release_together
+from freshline.engine.py4j_requests import keep_names, release_together
 from freshline.engine.session_folders import SessionFolders, write_private
 from freshline.engine.spark_confs import (
     hide_values,
@@ -402,7 +401,7 @@ def _java_options(folders: SessionFolders, archive: ClassArchive, quick_start: b
     return options
 
 
-def record_class_archive(settings: Settings, *, progress: Progress | None = None) -> Path | None:
+def record_class_archive(settings: Settings) -> Path | None:
     """Start a session that does what every engine does first, and keep its classes for the next starts.
 
     The archive's path; None where the Java in use cannot make one. An archive that is there is left as it is.
@@ -415,7 +414,6 @@ def record_class_archive(settings: Settings, *, progress: Progress | None = None
             connect_port=0,
             quick_start=True,
             record_classes=True,
-            progress=progress,
         )
         try:
             table = f"delta.`{settings.state / 'first'}`"

@@ -1,7 +1,7 @@
-"""Objects of the JVM that Python has let go of, released many at a time.
+"""Requests to the JVM that py4j need not make: names are asked for once, and objects are released many at a time.
 
-py4j releases each by a request of its own to the JVM, and waits for the answer. Those were two fifths of the requests
-of a refresh, some 3,400 of six refreshes. Here those of a moment go in one message.
+py4j releases each object that Python has let go of by a request of its own, and waits for the answer. Those were two
+fifths of the requests of a refresh, some 3,400 of six refreshes. Here those of a moment go in one message.
 """
 
 from __future__ import annotations
@@ -15,15 +15,51 @@ from typing import Any
 
 from py4j import protocol
 from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
+from py4j.java_gateway import JavaClass, JavaMember
 from py4j.protocol import Py4JError
 
 LOG = logging.getLogger(__name__)
+
+# PySpark 4.2 keeps none of them. `F.col("a")` asks for `functions`, which is no class by itself, so that the JVM opens
+# the directory of each of some three hundred jars before it searches the imports; then for its member `col`.
+# A refresh of two small tables made a quarter of its calls for that. A test checks that none are left.
+NAMES = (
+    "functions",
+    "PythonUtils",
+    "PythonSQLUtils",
+    "SparkSession",
+    "Dataset",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.spark.sql.types.Metadata",
+)
 
 # So long the first one waits for others.
 GATHER_SECONDS = 0.2
 # Their answers, of four bytes each, must fit into the buffer of a socket while nobody reads.
 MOST_AT_ONCE = 1_000
 _NEVER_RELEASED = (protocol.ENTRY_POINT_OBJECT_ID, protocol.GATEWAY_SERVER_OBJECT_ID)
+
+
+class _KeptClass(JavaClass):  # type: ignore[misc]  # py4j has no types
+    """A class of the JVM that asks for each of its methods once. Values of static fields are asked for each time."""
+
+    def __getattr__(self, name: str) -> Any:
+        member = super().__getattr__(name)
+        if type(member) is JavaMember:
+            self.__dict__[name] = member
+        return member
+
+
+def keep_names(jvm: Any) -> None:
+    """Let this view of a JVM, as `SparkContext` has it, answer for `NAMES` by itself.
+
+    They are classes, or imported ones, which stay what they are while the JVM lives.
+    """
+    for name in NAMES:
+        found = getattr(jvm, name)
+        # An attribute of the view's own comes before it asks the JVM, whatever its name has in it.
+        jvm.__dict__[name] = _KeptClass(found._fqn, found._gateway_client)
 
 
 class Releases:
