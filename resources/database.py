@@ -103,11 +103,16 @@ class Database:
 
 
 def new_database(programs: Path) -> Database:
-    """A server that was not started yet, in a new temporary folder: a socket's path has at most 100 characters."""
+    """A server that was not started yet, in a new temporary folder."""
+    return Database(programs, *new_folder())
+
+
+def new_folder() -> tuple[Path, str | None]:
+    """A temporary folder for a server and its socket, whose path has at most 100 characters, and who is to run it."""
     folder = Path(tempfile.mkdtemp(prefix="freshline-postgres-"))
     # Postgres refuses to run as root.
     user = "postgres" if os.geteuid() == 0 else None
     if user is not None:
         account = pwd.getpwnam(user)
         os.chown(folder, account.pw_uid, account.pw_gid)
-    return Database(programs, folder, user)
+    return folder, user

@@ -16,7 +16,7 @@ from freshline.values.settings import Settings
 from tests import mariadb as mariadb_server
 from tests.browser import load_pictures, require_chromium
 from tests.lanes import is_in_long_lane
-from tests.postgres import PostgresServer, find_programs, running_server
+from tests.postgres import PostgresServer, require_programs, running_server
 from tests.rabbitmq import RabbitServer, find_server, running_rabbitmq
 
 if TYPE_CHECKING:
@@ -102,12 +102,7 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A Postgres server of this run; skipped where Postgres is not installed, unless the environment requires it."""
-    programs = find_programs()
-    if programs is None:
-        if os.environ.get("FRESHLINE_REQUIRE_POSTGRES"):
-            pytest.fail("Postgres is required here and not installed (on Debian: apt-get install postgresql)")
-        pytest.skip("Postgres is not installed (on Debian: apt-get install postgresql)")
-    with running_server(programs) as server:
+    with running_server(require_programs()) as server:
         yield server
 
 

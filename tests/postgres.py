@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,9 +12,21 @@ from itertools import count
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from freshline.cli.supervisor import free_port
 from resources.database import find_programs as find_programs
+from resources.database import new_folder
+
+
+def require_programs() -> Path:
+    """Postgres' programs; skips a test where it is not installed, unless the environment requires it."""
+    programs = find_programs()
+    if programs is None:
+        if os.environ.get("FRESHLINE_REQUIRE_POSTGRES"):
+            pytest.fail("Postgres is required here and not installed (on Debian: apt-get install postgresql)")
+        pytest.skip("Postgres is not installed (on Debian: apt-get install postgresql)")
+    return programs
 
 
 @dataclass
@@ -88,12 +98,7 @@ def running_server(programs: Path, *, listens: bool = False) -> Iterator[Postgre
 
     It has a port of this machine only where it `listens`.
     """
-    folder = Path(tempfile.mkdtemp(prefix="freshline-postgres-"))
-    # Postgres refuses to run as root.
-    user = "postgres" if os.geteuid() == 0 else None
-    if user is not None:
-        account = pwd.getpwnam(user)
-        os.chown(folder, account.pw_uid, account.pw_gid)
+    folder, user = new_folder()
     server = PostgresServer(programs, folder, user, free_port() if listens else 0)
     data = str(folder / "data")
     try:

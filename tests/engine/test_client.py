@@ -18,7 +18,7 @@ from freshline.engine.client import EngineClient
 from freshline.engine.down_mark import read_down_mark, write_down_mark
 from freshline.engine.lock import HOLDER, WarehouseLock, find_holder, read_holder
 from freshline.engine.process import ProcessId
-from freshline.engine.state_file import EngineState, read_state, state_file, write_state
+from freshline.engine.state_file import read_state, state_file, write_state
 from freshline.engine.up_record import UpRecord, record_file
 from freshline.errors import (
     DeclarationError,
@@ -30,17 +30,10 @@ from freshline.errors import (
     SettingsError,
     error_from_json,
 )
+from tests.engine.test_state_file import ENGINE as STATE
 
-ENGINE = EngineState(
-    process=ProcessId(os.getpid(), ProcessId.own().started),
-    jvm=ProcessId.own(),
-    http_port=1,
-    connect_port=1,
-    token="token",
-    warehouse="/warehouse",
-    version="0.1.0",
-    loops=False,
-)
+OWN = ProcessId(os.getpid(), ProcessId.own().started)
+ENGINE = replace(STATE, process=OWN, jvm=ProcessId.own(), http_port=1, connect_port=1, loops=False)
 
 
 def test_importing_the_client_loads_nothing_heavy():

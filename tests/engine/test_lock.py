@@ -81,34 +81,27 @@ def test_the_lock_ends_with_the_process_that_took_it(tmp_path):
     acquire(tmp_path).release()
 
 
-def test_a_jvm_that_a_killed_engine_left_is_ended_before_the_warehouse_is_taken(tmp_path):
-    orphan = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    jvm = ProcessId.of(orphan.pid)
-    assert jvm is not None
+def test_a_jvm_that_a_killed_engine_left_is_ended_before_the_warehouse_is_taken(tmp_path, process):
     before = acquire(tmp_path)
-    before.record_jvm(jvm)
+    before.record_jvm(process)
     before._handle.close()  # as if it had been killed: the system let go of the lock, the file stays
     on_outcome: list[str] = []
 
     lock = WarehouseLock.acquire(tmp_path, project=tmp_path, state=tmp_path, progress=on_outcome.append)
 
-    assert not jvm.alive
-    assert on_outcome == [f"ending process {orphan.pid}, which a killed engine left"]
+    assert not process.alive
+    assert on_outcome == [f"ending process {process.pid}, which a killed engine left"]
     lock.release()
-    orphan.wait()
 
 
-def test_a_process_that_only_has_the_number_of_the_jvm_is_left_alone(tmp_path):
-    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+def test_a_process_that_only_has_the_number_of_the_jvm_is_left_alone(tmp_path, process):
     before = acquire(tmp_path)
-    before.record_jvm(ProcessId(other.pid, 1.0))
+    before.record_jvm(ProcessId(process.pid, 1.0))
     before._handle.close()
 
     acquire(tmp_path).release()
 
-    assert other.poll() is None
-    other.kill()
-    other.wait()
+    assert process.alive
 
 
 def test_a_holder_that_cannot_be_read_does_not_keep_anybody_out(tmp_path):

@@ -140,23 +140,26 @@ def test_a_conf_may_be_a_reference_and_its_secret_is_in_no_message(settings, tmp
             resolve_confs(replace(settings, spark_confs={name: "${env:SECRET}"}), {"SECRET": "from-env"})
 
 
+def run_code(project: Path, code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, in which `settings` are those of a project."""
+    begin = (
+        "import os, pathlib, sys\n"
+        "from freshline.declare.project_settings import read_settings\n"
+        "from freshline.engine.spark import build_session, stop_session\n"
+        "settings = read_settings(pathlib.Path(sys.argv[1]), os.environ)\n"
+    )
+    command = [sys.executable, "-c", begin + code, str(project)]
+    return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.security
 @pytest.mark.slow
 def test_a_secret_that_spark_refuses_is_in_no_message_and_no_log(tmp_path):
     (tmp_path / "pyproject.toml").write_text(
         '[tool.freshline.spark-confs]\n"spark.memory.fraction" = "${env:SECRET}"\n', encoding="utf-8"
     )
-    start = (
-        "import os, pathlib, sys\n"
-        "from freshline.declare.project_settings import read_settings\n"
-        "from freshline.engine.spark import build_session\n"
-        "build_session(read_settings(pathlib.Path(sys.argv[1]), os.environ), quick_start=True)\n"
-    )
     secret = "not-a-number-but-s3cret"
-    done = subprocess.run(
-        [sys.executable, "-c", start, str(tmp_path)],
-        env={**os.environ, "SECRET": secret}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_code(tmp_path, "build_session(settings, quick_start=True)\n", SECRET=secret)
 
     assert done.returncode == 1
     assert "Spark did not start" in done.stderr
@@ -205,20 +208,14 @@ def test_the_second_compiler_comes_late_and_a_collector_that_is_chosen_stays(tmp
     (tmp_path / "pyproject.toml").write_text(
         f'[tool.freshline.spark-confs]\n"spark.driver.extraJavaOptions" = "{conf}"\n', encoding="utf-8"
     )
-    start = (
-        "import os, pathlib, sys\n"
-        "from freshline.declare.project_settings import read_settings\n"
-        "from freshline.engine.spark import build_session, stop_session\n"
-        "spark = build_session(read_settings(pathlib.Path(sys.argv[1]), os.environ))\n"
+    code = (
+        "spark = build_session(settings)\n"
         "management = spark._jvm.java.lang.management.ManagementFactory\n"
         "print([bean.getName() for bean in management.getGarbageCollectorMXBeans()])\n"
         "print(list(management.getRuntimeMXBean().getInputArguments()))\n"
         "stop_session(spark)\n"
     )
-    environment = {**os.environ, "SPARK_SUBMIT_OPTS": "", "JAVA_TOOL_OPTIONS": variable}
-    ran = subprocess.run(
-        [sys.executable, "-c", start, str(tmp_path)], capture_output=True, text=True, check=False, env=environment
-    )
+    ran = run_code(tmp_path, code, SPARK_SUBMIT_OPTS="", JAVA_TOOL_OPTIONS=variable)
 
     assert collector in ran.stdout, ran.stderr
     assert "-XX:Tier4InvocationThreshold=100000" in ran.stdout
@@ -297,17 +294,24 @@ def test_no_line_of_freshline_is_searched_and_those_of_clients_are(spark):
     assert spark.conf.get(CALLS_ARE_TRACED, "true") == "true"
 
 
-def test_names_of_pyspark_are_searched_once(spark, monkeypatch):
-    asked = []
+@pytest.fixture
+def asked(spark, monkeypatch) -> list[str]:
+    """The commands that the JVM gets."""
+    asked: list[str] = []
     send = ClientServerConnection.send_command
 
-    def count(connection, command):
+    def counted(connection: ClientServerConnection, command: str) -> str:
         asked.append(command)
         answer: str = send(connection, command)
         return answer
 
+    monkeypatch.setattr(ClientServerConnection, "send_command", counted)
+    return asked
+
+
+def test_names_of_pyspark_are_searched_once(spark, asked):
     functions.coalesce(functions.col("a"), functions.lit(1))
-    monkeypatch.setattr(ClientServerConnection, "send_command", count)
+    asked.clear()
     columns = functions.coalesce(functions.col("b"), functions.lit(2), functions.col("c"))
 
     lookups = [command for command in asked if command.startswith(REFLECTION_COMMAND_NAME)]
@@ -319,16 +323,7 @@ def test_names_of_pyspark_are_searched_once(spark, monkeypatch):
     assert "coalesce" in str(columns)
 
 
-def test_objects_that_python_let_go_of_leave_the_jvm_without_a_request_for_each(spark, monkeypatch):
-    asked = []
-    send = ClientServerConnection.send_command
-
-    def counted(connection: ClientServerConnection, command: str) -> str:
-        asked.append(command)
-        answer: str = send(connection, command)
-        return answer
-
-    monkeypatch.setattr(ClientServerConnection, "send_command", counted)
+def test_objects_that_python_let_go_of_leave_the_jvm_without_a_request_for_each(spark, asked):
     jvm = spark._jvm
     # More than go in one message.
     held = [jvm.java.lang.StringBuilder() for _ in range(MOST_AT_ONCE + 200)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +16,10 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
-from resources.database import Database, find_programs, new_database
+from resources.database import Database, new_database
 from resources.shop_comparison import compare_commits, revenue
 from resources.shop_writer import CUSTOMER, ORDER, Change, ShopWriter, Transaction, place, rows_after
+from tests.postgres import require_programs
 
 PLACES = (100, 200, 300)
 CUSTOMERS = pa.schema(
@@ -38,12 +38,7 @@ ALL = (
 
 @pytest.fixture
 def server() -> Iterator[Database]:
-    programs = find_programs()
-    if programs is None:
-        if os.environ.get("FRESHLINE_REQUIRE_POSTGRES"):
-            pytest.fail("Postgres is required here and not installed (on Debian: apt-get install postgresql)")
-        pytest.skip("Postgres is not installed (on Debian: apt-get install postgresql)")
-    database = new_database(programs)
+    database = new_database(require_programs())
     try:
         database.start()
         yield database
