@@ -71,16 +71,8 @@ class CampaignWriter:
             raise ValueError(f"one day at a time: got {sorted(days)}")
         if days <= self.days():
             return False
-        rows = [
-            {
-                "campaign_id": campaign.campaign_id,
-                "campaign_name": campaign.campaign_name,
-                "channel": campaign.channel,
-                "ds": campaign.ds,
-            }
-            for campaign in campaigns
-        ]
-        write_deltalake(self.path, pa.Table.from_pylist(rows, schema=SCHEMA), mode="append")
+        rows = pa.Table.from_pylist([vars(campaign) for campaign in campaigns], schema=SCHEMA)
+        write_deltalake(self.path, rows, mode="append")
         return True
 
     def rename(self, campaign_id: str, ds: date, name: str) -> int:

@@ -550,10 +550,7 @@ def read_names(graph: Graph, arguments: Mapping[str, Any]) -> tuple[TableName, .
         raise RequestError("`tables` is a list of names")
     names: dict[TableName, None] = {}
     for text in given:
-        try:
-            name = TableName.parse(text)
-        except ValueError as error:
-            raise RequestError(str(error)) from error
+        name = _name(text)
         if name not in graph:
             raise RequestError(
                 f"there is no table or source {name}.{nearest(str(name), [str(other) for other in graph.order])}"
