@@ -75,6 +75,11 @@ class Bench:
         lines = text_of(self.metrics.families()).split("\n")
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line and line[0] != "#"}
 
+    def check(self) -> None:
+        """Scrape, and wait until the check that it began has ended."""
+        self.scrape()
+        self.settle()
+
     def settle(self) -> None:
         """Wait until no check runs."""
         self.metrics._thread.submit(lambda: None).result(20)
@@ -103,8 +108,7 @@ def test_a_scrape_checks_first_and_shows_what_it_found(bench: Bench) -> None:
 
 
 def test_scrapes_one_after_the_other_share_a_check(bench: Bench) -> None:
-    bench.scrape()
-    bench.settle()
+    bench.check()
     looks = list(bench.looks)
     bench.scrape()
     assert bench.looks == looks
@@ -116,8 +120,7 @@ def test_scrapes_one_after_the_other_share_a_check(bench: Bench) -> None:
 
 
 def test_a_check_that_hangs_keeps_no_scrape_waiting_and_is_not_begun_twice(bench: Bench) -> None:
-    bench.scrape()
-    bench.settle()
+    bench.check()
     bench.looks.clear()
     bench.passed += 1_000
     bench.may_look.clear()
@@ -137,8 +140,7 @@ def test_a_scrape_of_a_thousand_tables_takes_less_than_a_tenth_of_a_second(setti
     files = {f"{name}.sql": SOURCE.format(name=name) for name in names}
     files |= {f"of_{name}.sql": table.format(name=f"of_{name}", reads=name) for name in names}
     bench = Bench(read_declarations(files, settings))
-    bench.scrape()
-    bench.settle()
+    bench.check()
     for name in bench.graph.order:
         bench.metrics.on_outcome(name, outcome(str(name)))
     took = []
@@ -165,13 +167,11 @@ def test_before_the_first_check_lags_are_absent_and_promises_are_there(bench: Be
 
 @pytest.mark.parametrize("trouble", [StorageError("the store is away"), RuntimeError("a mistake")])
 def test_a_check_that_fails_is_counted_and_the_next_one_made(bench: Bench, trouble: Exception) -> None:
-    bench.scrape()
-    bench.settle()
+    bench.check()
     bench.trouble = trouble
     for _ in range(3):
         bench.passed += 10
-        bench.scrape()
-        bench.settle()
+        bench.check()
     found = bench.scrape()
     assert found["freshline_look_failures_total"] == 3
     assert found[LAG] == 1.0
@@ -191,13 +191,11 @@ def test_a_check_that_takes_long_is_made_seldom(bench: Bench) -> None:
         slow(counted)
 
     object.__setattr__(bench.metrics._surroundings, "look", look)
-    bench.scrape()
-    bench.settle()
+    bench.check()
     begun = bench.passed
     for _ in range(400):
         bench.passed += 1
-        bench.scrape()
-        bench.settle()
+        bench.check()
 
     looks = len(bench.looks) - 2
     # A twentieth of the time for plain checks, and a fiftieth for those that count.
@@ -207,8 +205,7 @@ def test_a_check_that_takes_long_is_made_seldom(bench: Bench) -> None:
 
 def test_rows_and_files_are_counted_once_a_minute_and_shown_until_then(bench: Bench) -> None:
     bench.statuses["orders"] = status("orders", rows=5, files=2, size_bytes=1_000, quarantined=0)
-    bench.scrape()
-    bench.settle()
+    bench.check()
     assert bench.looks == [False, True]
     bench.statuses["orders"] = status("orders", rows=None, files=None)
     bench.passed += COUNT_SECONDS / 2
@@ -220,8 +217,7 @@ def test_rows_and_files_are_counted_once_a_minute_and_shown_until_then(bench: Be
     bench.settle()
     assert bench.looks == [False, True, False]
     bench.passed += COUNT_SECONDS
-    bench.scrape()
-    bench.settle()
+    bench.check()
     assert bench.looks[-1] is True
 
 
@@ -264,8 +260,7 @@ def test_the_series_of_a_dropped_table_end_and_begin_anew(bench: Bench, settings
 
     del bench.statuses["prices"]
     bench.passed += 10
-    bench.scrape()
-    bench.settle()
+    bench.check()
     bench.graph = both
 
     assert bench.scrape()['freshline_refresh_rows_written_total{table="prices"}'] == 0
@@ -326,8 +321,7 @@ def test_a_jvm_that_does_not_answer_has_no_heap_and_all_else_is_shown(bench: Ben
 
 
 def test_an_engine_that_ends_shows_what_it_knew(bench: Bench) -> None:
-    bench.scrape()
-    bench.settle()
+    bench.check()
     bench.metrics.close()
     bench.passed += 1_000
 

@@ -30,6 +30,13 @@ PER_CUSTOMER = """
 """
 
 
+def function(promise: str, *body: str, name: str = "t", reads: str = "orders") -> str:
+    """The code of a table in Python: what it promises, and the lines of its function."""
+    imports = "\nimport freshline\nfrom pyspark.sql import Window\nfrom pyspark.sql import functions as F\n\n\n"
+    lines = "".join(f"    {line}\n" for line in body)
+    return f"{imports}@freshline.table({promise})\ndef {name}({reads}):\n{lines}"
+
+
 def sources(lab: Lab) -> None:
     lab.source("orders", "id BIGINT, customer STRING, amount INT, currency STRING", primary_key=["id"])
     lab.source("visit", "who STRING, page STRING")
@@ -90,19 +97,8 @@ def test_the_function_gets_the_rows_of_affected_keys_only(python_lab: Lab, steps
 def test_each_new_row_gives_rows_by_itself(python_lab: Lab) -> None:
     lab = python_lab
     lab.source("word", "id INT, text STRING")
-    declare(
-        lab,
-        "letter",
-        """
-        import freshline
-        from pyspark.sql import functions as F
-
-
-        @freshline.table(append="word")
-        def letter(word):
-            return word.select("id", F.explode(F.split("text", "")).alias("letter"))
-        """,
-    )
+    letters = 'return word.select("id", F.explode(F.split("text", "")).alias("letter"))'
+    declare(lab, "letter", function('append="word"', letters, name="letter", reads="word"))
     lab.sql("INSERT INTO word VALUES (1, 'ab'), (2, ''), (3, NULL)")
     assert lab.refresh("letter").error is None
     lab.sql("INSERT INTO word VALUES (4, 'cc')")
@@ -127,20 +123,7 @@ def test_a_promise_that_is_not_kept_is_found_at_creation(python_lab: Lab, promis
     lab.source("orders", "id BIGINT, customer STRING, amount INT", primary_key=["id"])
     rows = ", ".join(f"({n}, 'c{n % 7}', {n * 37 % 11})" for n in range(40))
     lab.sql(f"INSERT INTO orders VALUES {rows}")
-    declare(
-        lab,
-        "t",
-        f"""
-        import freshline
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
-
-        @freshline.table({promise})
-        def t(orders):
-            return orders.select("id", "customer", F.{body}.alias("n"))
-        """,
-    )
+    declare(lab, "t", function(promise, f'return orders.select("id", "customer", F.{body}.alias("n"))'))
     error = error_of(lab, "t")
     assert (error.code, error.where) == ("PROMISE_BROKEN", "assets/t.py:7")
     assert said in error.message
@@ -152,16 +135,8 @@ def test_a_function_that_takes_away_equal_rows_is_found_at_creation(python_lab: 
     lab = python_lab
     lab.source("word", "id BIGINT, word STRING")
     lab.sql("INSERT INTO word VALUES (1, 'a'), (1, 'a'), (2, NULL), (2, NULL), (3, 'c')")
-    text = """
-        import freshline
-
-
-        @freshline.table(append="word")
-        def {name}(word):
-            return word{distinct}
-        """
-    declare(lab, "once", text.format(name="once", distinct=".distinct()"))
-    declare(lab, "each", text.format(name="each", distinct=""))
+    for name, body in (("once", "return word.distinct()"), ("each", "return word")):
+        declare(lab, name, function('append="word"', body, name=name, reads="word"))
     error = error_of(lab, "once")
     assert (error.code, "for two halves" in error.message) == ("PROMISE_BROKEN", True)
     assert lab.refresh("each").error is None
@@ -173,15 +148,7 @@ def test_a_key_that_the_rows_have_in_a_narrower_type_is_found_at_creation(python
     lab = python_lab
     lab.source("orders", "k FLOAT, n INT")
     lab.sql("INSERT INTO orders VALUES (0.1, 1), (0.7, 1)")
-    text = """
-        import freshline
-        from pyspark.sql import functions as F
-
-
-        @freshline.table(keys={"orders": "k"})
-        def t(orders):
-            return orders.select(F.col("k").cast("KIND").alias("k"), "n")
-        """
+    text = function('keys={"orders": "k"}', 'return orders.select(F.col("k").cast("KIND").alias("k"), "n")')
     declare(lab, "t", text.replace("KIND", "decimal(2, 1)"))
     error = error_of(lab, "t")
     assert error.code == "PROMISE_BROKEN"
@@ -199,20 +166,9 @@ def test_a_key_that_the_rows_have_in_a_narrower_type_is_found_at_creation(python
 def test_verify_tries_the_promise_on_the_rows_there_are(python_lab: Lab) -> None:
     lab = python_lab
     lab.source("orders", "id BIGINT, customer STRING", primary_key=["id"])
-    declare(
-        lab,
-        "t",
-        """
-        import freshline
-        from pyspark.sql import functions as F
-
-
-        @freshline.table(keys={"orders": "customer"})
-        def t(orders):
-            every = orders.agg(F.count("*").alias("n"))
-            return orders.select("customer").distinct().crossJoin(every)
-        """,
-    )
+    counted = 'every = orders.agg(F.count("*").alias("n"))'
+    crossed = 'return orders.select("customer").distinct().crossJoin(every)'
+    declare(lab, "t", function('keys={"orders": "customer"}', counted, crossed))
     # With one row there is nothing to be compared with.
     lab.sql("INSERT INTO orders VALUES (1, 'a')")
     assert lab.refresh("t").error is None
@@ -226,22 +182,14 @@ def test_verify_tries_the_promise_on_the_rows_there_are(python_lab: Lab) -> None
 def test_a_promise_that_comes_later_is_tried_before_it_counts(python_lab: Lab) -> None:
     lab = python_lab
     lab.source("orders", "id BIGINT, customer STRING", primary_key=["id"])
-    text = """
-        import freshline
-        from pyspark.sql import functions as F
-
-
-        @freshline.table({promise})
-        def t(orders):
-            return orders.groupBy("customer").agg(F.count("*").alias("n"))
-        """
-    declare(lab, "t", text.replace("{promise}", ""))
+    counted = 'return orders.groupBy("customer").agg(F.count("*").alias("n"))'
+    declare(lab, "t", function("", counted))
     lab.sql("INSERT INTO orders VALUES (1, 'a'), (2, 'b'), (3, 'c')")
     assert lab.refresh("t").error is None
-    declare(lab, "t", text.replace("{promise}", "append='orders'"))
+    declare(lab, "t", function("append='orders'", counted))
     lab.sql("INSERT INTO orders VALUES (4, 'a'), (5, 'b'), (6, 'c'), (7, 'a')")
     assert error_of(lab, "t").code == "PROMISE_BROKEN"
-    declare(lab, "t", text.replace("{promise}", "keys={'orders': 'customer'}"))
+    declare(lab, "t", function("keys={'orders': 'customer'}", counted))
     assert lab.refresh("t").strategy == "full"
     lab.sql("INSERT INTO orders VALUES (8, 'a')")
     assert lab.refresh("t").strategy == "keys"
@@ -253,20 +201,9 @@ def test_rows_of_other_keys_are_never_written(python_lab: Lab) -> None:
     lab = python_lab
     lab.source("orders", "id BIGINT, customer STRING", primary_key=["id"])
     lab.sql("INSERT INTO orders VALUES (1, 'a'), (2, 'b')")
-    declare(
-        lab,
-        "t",
-        """
-        import freshline
-        from pyspark.sql import functions as F
-
-
-        @freshline.table(keys={"orders": "customer"})
-        def t(orders):
-            customer = F.when(F.col("id") < 10, F.col("customer")).otherwise(F.lit("a"))
-            return orders.select(customer.alias("customer"), "id")
-        """,
-    )
+    customer = 'customer = F.when(F.col("id") < 10, F.col("customer")).otherwise(F.lit("a"))'
+    body = (customer, 'return orders.select(customer.alias("customer"), "id")')
+    declare(lab, "t", function('keys={"orders": "customer"}', *body))
     assert lab.refresh("t").error is None
     lab.sql("INSERT INTO orders VALUES (11, 'c')")
     assert error_of(lab, "t").code == "PROMISE_BROKEN"
@@ -281,14 +218,7 @@ def test_a_column_that_an_input_is_declared_with_later_is_taken_up_once(python_l
     file = lab.settings.declarations / "orders.sql"
     whole = file.read_text()
     file.write_text(whole.replace(", note STRING", ""))
-    text = f"""
-        import freshline
-
-
-        @freshline.table({promise})
-        def t(orders):
-            return orders
-        """
+    text = function(promise, "return orders")
     declare(lab, "t", text)
     lab.sql("INSERT INTO orders VALUES (1, 10, 'a')")
     assert lab.refresh("t").error is None
@@ -318,18 +248,8 @@ def test_a_column_that_an_input_is_declared_with_later_is_taken_up_once(python_l
 def test_rows_are_joined_with_one_version_of_a_dimension(python_lab: Lab, promise: str) -> None:
     lab = python_lab
     sources(lab)
-    declare(
-        lab,
-        "t",
-        f"""
-        import freshline
-
-
-        @freshline.table({promise})
-        def t(orders, rate=freshline.lookup("rate")):
-            return orders.join(rate, "currency", "left").select("id", "amount", "euros")
-        """,
-    )
+    joined = 'return orders.join(rate, "currency", "left").select("id", "amount", "euros")'
+    declare(lab, "t", function(promise, joined, reads='orders, rate=freshline.lookup("rate")'))
     assert lab.refresh("t").error is None
     lab.sql("INSERT INTO orders VALUES (4, 'b', 5, 'usd')")
     result = lab.refresh("t")
@@ -368,14 +288,7 @@ def test_rows_are_joined_with_one_version_of_a_dimension(python_lab: Lab, promis
 )
 def test_promises_that_make_no_sense_are_refused(lab: Lab, promise: str, said: str) -> None:
     sources(lab)
-    text = f"""
-    import freshline
-
-
-    @freshline.table({promise})
-    def t(orders, visit, rate=freshline.lookup("rate")):
-        return orders
-    """
+    text = function(promise, "return orders", reads='orders, visit, rate=freshline.lookup("rate")')
     with pytest.raises(DeclarationErrors) as refused:
         declare(lab, "t", text)
     assert said in str(refused.value)
