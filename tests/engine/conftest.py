@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def python_tables(settings: Settings, spark: Any) -> PythonTables:
-    """What runs the functions of a project, on the session of this run; to be closed."""
+    """The workers for the functions of a project, on the session of this run; they have to be closed."""
     # Imported here because most tests, and the fast lane as a whole, do without Spark.
     from freshline.engine.python_tables import PythonTables
     from freshline.engine.spark import connect_port
