@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import FrameType, FunctionType
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from freshline.errors import DeclarationError
 from freshline.sql.clauses import ProcessOutput, QueryText, SourceClauses, TableClauses
@@ -48,6 +48,21 @@ class Note:
     function: Callable[..., Any] | None = None
 
 
+class TableArguments(TypedDict, total=False):
+    """The arguments that `freshline.table` takes with a function and with a query."""
+
+    name: str | None
+    freshness: timedelta | str | None
+    primary_key: str | Sequence[str]
+    partitioned_by: str | Sequence[str]
+    cluster_by: str | Sequence[str]
+    watermark: tuple[str, timedelta | str] | None
+    constraints: Mapping[str, str | tuple[str, str]] | None
+    comment: str | None
+    mode: str | None
+    options: Mapping[str, Any] | None
+
+
 _notes: ContextVar[tuple[str, list[Note]] | None] = ContextVar("freshline_notes", default=None)
 
 
@@ -69,36 +84,14 @@ def table(function: F, /) -> F: ...
 def table(
     *,
     query: None = None,
-    name: str | None = None,
-    freshness: timedelta | str | None = None,
-    primary_key: str | Sequence[str] = (),
-    partitioned_by: str | Sequence[str] = (),
-    cluster_by: str | Sequence[str] = (),
-    watermark: tuple[str, timedelta | str] | None = None,
-    constraints: Mapping[str, str | tuple[str, str]] | None = None,
-    comment: str | None = None,
-    mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
     keys: Mapping[str, str | Sequence[str]] | None = None,
     append: str | None = None,
+    **others: Unpack[TableArguments],
 ) -> Callable[[F], F]: ...
 
 
 @overload
-def table(
-    *,
-    query: str,
-    name: str | None = None,
-    freshness: timedelta | str | None = None,
-    primary_key: str | Sequence[str] = (),
-    partitioned_by: str | Sequence[str] = (),
-    cluster_by: str | Sequence[str] = (),
-    watermark: tuple[str, timedelta | str] | None = None,
-    constraints: Mapping[str, str | tuple[str, str]] | None = None,
-    comment: str | None = None,
-    mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> None: ...
+def table(*, query: str, **others: Unpack[TableArguments]) -> None: ...
 
 
 def table(
@@ -137,22 +130,9 @@ def table(
     rows of this key alone. The result has the column, or columns, that the first input names. With `append`, each row
     of that input gives rows of the result by itself. Both promises are tried out when the table is computed in full.
     """
+    # The arguments by their names, before there are other variables.
+    given = dict(locals())
     line = _calling_line()
-    given = {
-        "query": query,
-        "name": name,
-        "freshness": freshness,
-        "primary_key": primary_key,
-        "partitioned_by": partitioned_by,
-        "cluster_by": cluster_by,
-        "watermark": watermark,
-        "constraints": constraints or {},
-        "comment": comment,
-        "mode": mode,
-        "options": options or {},
-        "keys": keys,
-        "append": append,
-    }
     if function is not None:
         _note(Note("table", line, given, function))
         return function
@@ -196,23 +176,8 @@ def process(
     columns, by name: `out.emit(.., to="refused")` puts a row out there. `name` is by default that of the file. The
     other arguments are those of `freshline.table`.
     """
-    given = {
-        "reads": reads,
-        "keys": keys,
-        "order": order,
-        "columns": columns,
-        "outputs": outputs,
-        "name": name,
-        "freshness": freshness,
-        "primary_key": primary_key,
-        "partitioned_by": partitioned_by,
-        "cluster_by": cluster_by,
-        "watermark": watermark,
-        "constraints": constraints or {},
-        "comment": comment,
-        "mode": mode,
-        "options": options or {},
-    }
+    # The arguments by their names, before there are other variables.
+    given = dict(locals())
     line = _calling_line()
 
     def decorate(decorated: C) -> C:
@@ -362,7 +327,7 @@ class _NoteReader:
             return None
 
     def constraints(self) -> tuple[Written[Constraint], ...]:
-        given = self.note.given["constraints"]
+        given = self.note.given["constraints"] or {}
         if not isinstance(given, Mapping):
             self.refuse(f"constraints is {given!r}. It is a mapping of names to conditions.")
             return ()
@@ -622,7 +587,7 @@ class _NoteReader:
         return given
 
     def options(self) -> dict[str, Written[str]]:
-        given = self.note.given["options"]
+        given = self.note.given["options"] or {}
         if not isinstance(given, Mapping):
             self.refuse(f"options is {given!r}. It is a mapping of the options in WITH.")
             return {}
