@@ -26,6 +26,7 @@ from freshline.query.query import Query
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.tree import NotDerivedError, items_by_name, own_nodes
 from freshline.sql.tokens import Text, Token, TokenKind
+from freshline.values.names import quoted
 
 # Spark counts rows of LIMIT in 32 bits.
 MOST_ROWS = 2**31 - 1
@@ -63,7 +64,7 @@ class FirstRows:
         >>> first_rows("SELECT a, b FROM t ORDER BY a LIMIT 3").ordered(["a", "b"])
         'SELECT a, b FROM t ORDER BY a , `a`, `b` LIMIT 3'
         """
-        names = ", ".join("`" + name.replace("`", "``") + "`" for name in columns)
+        names = ", ".join(map(quoted, columns))
         return f"{self.text[: self.limit]}, {names} {self.text[self.limit :]}"
 
 

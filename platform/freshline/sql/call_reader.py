@@ -6,43 +6,70 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from freshline.errors import DeclarationError
-from freshline.sql.tokens import Text, Token, TokenKind
+from freshline.sql.token_places import keyword
+from freshline.sql.tokens import Text, Token, TokenKind, parse_name
 from freshline.values.names import TableName
 from freshline.values.rules import declaration_error, nearest
 
+# Makes an error of a rule and a sentence, at the place that is read.
+Refuse = Callable[[str, str], DeclarationError]
 
-class CallReader:
-    """The words of a query, and where the arguments of a call stand among them."""
+
+class TokenReader:
+    """The words of a query, and where lists and parentheses end among them."""
 
     def __init__(self, text: Text, tokens: Sequence[Token]) -> None:
         self.text = text
         self.tokens = tokens
 
-    def _word(self, index: int) -> str:
+    def word(self, index: int) -> str:
+        """The word of a token; empty for one that is none, and outside of the query."""
         return self.tokens[index].word if 0 <= index < len(self.tokens) else ""
 
-    def _closing(self, opening: int) -> int:
-        """The place of the token that closes a parenthesis."""
+    def closing(self, opening: int) -> int:
+        """The place of the token that closes a parenthesis. Raises DeclarationError where none does."""
         depth = 0
         for index in range(opening, len(self.tokens)):
-            depth += (self._word(index) == "(") - (self._word(index) == ")")
+            depth += (self.word(index) == "(") - (self.word(index) == ")")
             if depth == 0:
                 return index
-        raise self._refuse("QUERY_SYNTAX", opening - 1, f"{self.tokens[opening - 1].raw}( is not closed by )")
+        raise self._not_closed(opening)
+
+    def _not_closed(self, opening: int) -> DeclarationError:
+        raise NotImplementedError
+
+    def items(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The tokens [first, last) between commas that stand outside of parentheses."""
+        found, depth, begin = [], 0, first
+        for index in range(first, last):
+            depth += (self.word(index) == "(") - (self.word(index) == ")")
+            if depth == 0 and self.word(index) == ",":
+                found.append((begin, index))
+                begin = index + 1
+        return [*found, (begin, last)] if first < last else []
+
+    def top(self, words: Sequence[str], first: int, last: int) -> Iterator[int]:
+        """The places of these words among tokens, outside of parentheses in them and not behind a dot."""
+        depth = 0
+        for index in range(first, last):
+            depth += (self.word(index) == "(") - (self.word(index) == ")")
+            if depth == 0 and keyword(self.tokens, index) in words:
+                yield index
+
+    def table_of(self, first: int, last: int) -> TableName:
+        """The name that the tokens [first, last) are. Raises DeclarationError where they are none."""
+        written = "".join(token.value for token in self.tokens[first:last])
+        return parse_name(written, self.text.at(self.tokens[first].start))
+
+
+class CallReader(TokenReader):
+    """Where the arguments of a call stand among the words of a query."""
+
+    def _not_closed(self, opening: int) -> DeclarationError:
+        return self._refuse("QUERY_SYNTAX", opening - 1, f"{self.tokens[opening - 1].raw}( is not closed by )")
 
     def _refuse(self, rule: str, index: int, sentence: str) -> DeclarationError:
         return declaration_error(rule, sentence + ".", self.text.at(self.tokens[index].start))
-
-    def _items(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        depth = 0
-        begin = first
-        for index in range(first, last):
-            depth += (self._word(index) == "(") - (self._word(index) == ")")
-            if depth == 0 and self._word(index) == ",":
-                yield begin, index
-                begin = index + 1
-        if first < last:
-            yield begin, last
 
     def _is_of_name(self, index: int) -> bool:
         token = self.tokens[index]
@@ -59,9 +86,9 @@ class CallReader:
         by_name = False
         for place, (first, last) in enumerate(items):
             name = names[place] if place < len(names) else ""
-            if self._word(first + 1) == "=>":
+            if self.word(first + 1) == "=>":
                 by_name = True
-                name = self._word(first)
+                name = self.word(first)
                 if name not in names:
                     raise self._refuse(
                         "QUERY_SYNTAX",
@@ -79,11 +106,8 @@ class CallReader:
             found[name] = (first, last)
         return found
 
-    def _table(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> TableName:
+    def _table(self, first: int, last: int, refuse: Refuse) -> TableName:
         """The table that these tokens name, behind TABLE."""
-        if self._word(first - 1) != "TABLE" or not all(self._is_of_name(index) for index in range(first, last)):
+        if self.word(first - 1) != "TABLE" or not all(self._is_of_name(index) for index in range(first, last)):
             raise refuse("QUERY_SYNTAX", "the input is TABLE and a name, or a query in parentheses")
-        try:
-            return TableName.parse("".join(token.value for token in self.tokens[first:last]))
-        except ValueError as error:
-            raise declaration_error("NAME", str(error), self.text.at(self.tokens[first].start)) from error
+        return self.table_of(first, last)

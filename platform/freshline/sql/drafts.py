@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from freshline.values.freshness import Freshness
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.spec import Column, Downstream
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -66,7 +66,7 @@ def quoted_name(name: str) -> str:
     ('order_id', '`order-id`', '`primary`')
     """
     plain = _PLAIN.match(name) and name.upper() not in _CLAUSES
-    return name if plain else "`" + name.replace("`", "``") + "`"
+    return name if plain else quoted(name)
 
 
 def _text(value: str) -> str:

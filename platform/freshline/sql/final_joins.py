@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from freshline.sql.select_reader import Select, SelectReader, Source, quoted
+from freshline.sql.select_reader import Select, SelectReader, Source
 from freshline.sql.token_places import is_star_in_call, is_star_in_list
 from freshline.sql.window_functions import WINDOWED, LoweredQuery
 from freshline.values.closing import (
@@ -24,6 +24,7 @@ from freshline.values.closing import (
     is_new,
     micros_of,
 )
+from freshline.values.names import quoted
 from freshline.values.query import WindowTime
 
 

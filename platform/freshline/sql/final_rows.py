@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from freshline.sql.final_joins import AsOfRows, JoinedRows
-from freshline.sql.select_reader import Select, SelectReader, Source, quoted
+from freshline.sql.select_reader import Select, SelectReader, Source
 from freshline.sql.tokens import Text
 from freshline.sql.window_functions import LoweredQuery
 from freshline.values.closing import ARRIVED, Final, TimedRows, late_by, micros_of
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.query import WindowTime
 
 # Over a window of RANGE they may give another value for each order of rows that have one time, and the others give the

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from freshline.errors import DeclarationError
-from freshline.sql.call_reader import CallReader
+from freshline.sql.call_reader import CallReader, Refuse
 from freshline.sql.tokens import Text, TokenKind
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.query import GraphCall, GraphFunction, SqlQuery, TextSpan
 from freshline.values.rules import declaration_error
 
@@ -81,35 +81,35 @@ class _Lowering(CallReader):
         if len(calls) > 1:
             raise self._refuse("GRAPH", calls[1], f"a query has one graph function. {_INSTEAD}")
         (index,) = calls
-        closing = self._closing(index + 1)
-        wrapped = index >= 2 and self._word(index - 2) == "TABLE" and self._word(index - 1) == "("
+        closing = self.closing(index + 1)
+        wrapped = index >= 2 and self.word(index - 2) == "TABLE" and self.word(index - 1) == "("
         begin = index - 2 if wrapped else index
-        if wrapped and self._word(closing + 1) != ")":
-            raise self._refuse("QUERY_SYNTAX", index, f"TABLE({self._word(index)}(..) is not closed by )")
+        if wrapped and self.word(closing + 1) != ")":
+            raise self._refuse("QUERY_SYNTAX", index, f"TABLE({self.word(index)}(..) is not closed by )")
         start, end = self.tokens[begin].start, self.tokens[closing + wrapped].end
         return self._lowered(index, closing, start, end)
 
     def _lowered(self, index: int, closing: int, start: int, end: int) -> LoweredGraph:
-        name = self._word(index)
+        name = self.word(index)
         function = GraphFunction[name]
 
         def refuse(rule: str, sentence: str) -> DeclarationError:
             return self._refuse(rule, index, f"{name}: {sentence}")
 
-        given = self._named(name, index, list(self._items(index + 2, closing)), _PARAMETERS[name], _SHAPES[name])
+        given = self._named(name, index, self.items(index + 2, closing), _PARAMETERS[name], _SHAPES[name])
         missing = [each for each in ("DATA", "EDGES") if each not in given]
         if missing:
             raise refuse("QUERY_SYNTAX", f"{', '.join(missing)} is missing. Write {_SHAPES[name]}")
         table, source = self._input(*given["DATA"], refuse)
         ends = self._ends(*given["EDGES"], refuse)
-        rows, value = f"{EDGES}.{_quoted(ends[0])}", f"min({EDGES}.{_quoted(ends[1])}) OVER ()"
+        rows, value = f"{EDGES}.{quoted(ends[0])}", f"min({EDGES}.{quoted(ends[1])}) OVER ()"
         if function is GraphFunction.PAGERANK:
-            value = f"CAST(count({EDGES}.{_quoted(ends[1])}) OVER () AS DOUBLE)"
+            value = f"CAST(count({EDGES}.{quoted(ends[1])}) OVER () AS DOUBLE)"
         stands = f"(SELECT {rows} AS node, {value} AS {function.value} FROM {source} AS {EDGES})"
         written = self.text.text[start:end]
         stands += "\n" * (written.count("\n") - stands.count("\n"))
         before, after = self.text.text[:start], self.text.text[end:]
-        first, second = (f"{EDGES}.{_quoted(column)}" for column in ends)
+        first, second = (f"{EDGES}.{quoted(column)}" for column in ends)
         return LoweredGraph(
             text=before + stands + after,
             function=function,
@@ -124,23 +124,21 @@ class _Lowering(CallReader):
         )
 
     def _begins(self, index: int) -> bool:
-        if self._word(index) not in _PARAMETERS or self._word(index + 1) != "(":
+        if self.word(index) not in _PARAMETERS or self.word(index + 1) != "(":
             return False
         # A function of that name is called by nobody: Spark has none.
-        return self._word(index + 2) in ("TABLE", "DATA", "EDGES", "(") or self._word(index - 1) in ("FROM", "JOIN")
+        return self.word(index + 2) in ("TABLE", "DATA", "EDGES", "(") or self.word(index - 1) in ("FROM", "JOIN")
 
-    def _input(
-        self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]
-    ) -> tuple[TableName | None, str]:
-        if self._word(first) == "TABLE":
+    def _input(self, first: int, last: int, refuse: Refuse) -> tuple[TableName | None, str]:
+        if self.word(first) == "TABLE":
             first += 1
         source = self.text.text[self.tokens[first].start : self.tokens[last - 1].end]
-        if self._word(first) == "(" and first < last - 1 and self._closing(first) == last - 1:
+        if self.word(first) == "(" and first < last - 1 and self.closing(first) == last - 1:
             return None, source
         return self._table(first, last, refuse), source
 
-    def _ends(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> tuple[str, str]:
-        words = [self._word(index) for index in range(first, last)]
+    def _ends(self, first: int, last: int, refuse: Refuse) -> tuple[str, str]:
+        words = [self.word(index) for index in range(first, last)]
         named = len(words) == 6 and (words[0], words[1], words[3], words[5]) == ("DESCRIPTOR", "(", ",", ")")
         tokens = [self.tokens[first + place] for place in (2, 4)] if named else []
         if not tokens or any(token.kind not in (TokenKind.WORD, TokenKind.NAME) for token in tokens):
@@ -150,7 +148,7 @@ class _Lowering(CallReader):
     def _number(self, given: Mapping[str, tuple[int, int]], name: str) -> str | None:
         return None if name not in given else "".join(token.raw for token in self.tokens[slice(*given[name])])
 
-    def _tolerance(self, given: Mapping[str, tuple[int, int]], refuse: Callable[[str, str], DeclarationError]) -> float:
+    def _tolerance(self, given: Mapping[str, tuple[int, int]], refuse: Refuse) -> float:
         text = self._number(given, "TOLERANCE")
         if text is None:
             return DEFAULT_TOLERANCE
@@ -163,7 +161,7 @@ class _Lowering(CallReader):
             )
         return float(text)
 
-    def _rounds(self, given: Mapping[str, tuple[int, int]], refuse: Callable[[str, str], DeclarationError]) -> int:
+    def _rounds(self, given: Mapping[str, tuple[int, int]], refuse: Refuse) -> int:
         text = self._number(given, "ROUNDS")
         if text is None:
             return DEFAULT_ROUNDS
@@ -279,7 +277,3 @@ def _check_ranks(select: exp.Select, refuse: Callable[[str], DeclarationError]) 
 
 def _is_rank(item: exp.Expr) -> bool:
     return isinstance(item, exp.Column) and item.name.lower() == GraphFunction.PAGERANK.value
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

@@ -15,6 +15,7 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from freshline.errors import DeclarationError
+from freshline.sql.call_reader import TokenReader
 from freshline.sql.tokens import Text, Token, TokenKind
 from freshline.values.rules import declaration_error, nearest
 
@@ -76,15 +77,12 @@ class _Name:
 
 
 @dataclass
-class _Expressions:
+class _Expressions(TokenReader):
     """Reading expressions that stand among the tokens of a text."""
 
     text: Text
     tokens: Sequence[Token]
     variables: Variables
-
-    def _word(self, index: int) -> str:
-        return self.tokens[index].word if 0 <= index < len(self.tokens) else ""
 
     def _refuse(self, rule: str, sentence: str, index: int) -> DeclarationError:
         at = self.tokens[min(index, len(self.tokens) - 1)]
@@ -93,25 +91,11 @@ class _Expressions:
     def _raw(self, first: int, last: int) -> str:
         return self.text.text[self.tokens[first].start : self.tokens[last - 1].end]
 
-    def _closing(self, opening: int) -> int:
-        depth = 0
-        for index in range(opening, len(self.tokens)):
-            depth += (self._word(index) == "(") - (self._word(index) == ")")
-            if depth == 0:
-                return index
-        raise self._refuse("PATTERN_SYNTAX", "a parenthesis is not closed", opening)
-
-    def _items(self, first: int, last: int) -> list[tuple[int, int]]:
-        found, depth, begin = [], 0, first
-        for index in range(first, last):
-            depth += (self._word(index) == "(") - (self._word(index) == ")")
-            if depth == 0 and self._word(index) == ",":
-                found.append((begin, index))
-                begin = index + 1
-        return [*found, (begin, last)] if first < last else []
+    def _not_closed(self, opening: int) -> DeclarationError:
+        return self._refuse("PATTERN_SYNTAX", "a parenthesis is not closed", opening)
 
     def _is_call(self, index: int, names: frozenset[str]) -> bool:
-        return self._word(index) in names and self._word(index + 1) == "(" and self._word(index - 1) != "."
+        return self.word(index) in names and self.word(index + 1) == "(" and self.word(index - 1) != "."
 
     def _names(self, first: int, last: int) -> dict[int, _Name]:
         """The columns among tokens, by the offset of their first character."""
@@ -126,7 +110,7 @@ class _Expressions:
                     "LAST or collect_list, or group the rows of ALL ROWS PER MATCH",
                     index,
                 )
-            before = self._word(index) in ("FINAL", "RUNNING") and index + 2 < last and self._word(index + 2) == "("
+            before = self.word(index) in ("FINAL", "RUNNING") and index + 2 < last and self.word(index + 2) == "("
             if before:
                 text = text[: token.start - start] + " " * len(token.raw) + text[token.end - start :]
         try:
@@ -165,15 +149,15 @@ class _Expressions:
         text = self._raw(first, last) if first < last else ""
         if not re.fullmatch(r"[0-9]{1,4}", text) or int(text) > _MOST_OFFSET:
             raise self._refuse(
-                "PATTERN_EXPRESSION", f"{self._word(call)}(.., n) takes a whole number up to {_MOST_OFFSET:,}", call
+                "PATTERN_EXPRESSION", f"{self.word(call)}(.., n) takes a whole number up to {_MOST_OFFSET:,}", call
             )
         return int(text)
 
     def _arguments(self, call: int) -> tuple[tuple[int, int], int]:
         """The expression of a navigation, and its number of places; -1 for none."""
-        items = self._items(call + 2, self._closing(call + 1))
+        items = self.items(call + 2, self.closing(call + 1))
         if not 1 <= len(items) <= 2:
-            raise self._refuse("PATTERN_EXPRESSION", f"{self._word(call)} takes an expression and a number", call)
+            raise self._refuse("PATTERN_EXPRESSION", f"{self.word(call)} takes an expression and a number", call)
         return items[0], self._offset(*items[1], call) if len(items) == 2 else -1
 
     def _one_variable(self, names: Mapping[int, _Name], first: int, last: int, call: int) -> str | None:
@@ -185,7 +169,7 @@ class _Expressions:
                 found.add(self._variable_at(index))
         if len(found) > 1:
             shown = " and ".join(sorted(str(name) if name else "all rows" for name in found))
-            raise self._refuse("PATTERN_EXPRESSION", f"{self._word(call)}(..) is over rows of {shown}. Write one", call)
+            raise self._refuse("PATTERN_EXPRESSION", f"{self.word(call)}(..) is over rows of {shown}. Write one", call)
         return next(iter(found), None)
 
     def _lies_in(self, name: _Name, first: int, last: int) -> bool:
@@ -196,7 +180,7 @@ class _Expressions:
         return token.value if token.kind is TokenKind.NAME else token.word
 
     def _is_variable_star(self, index: int) -> bool:
-        return self._word(index + 1) == "." and self._word(index + 2) == "*" and self._word(index) != ")"
+        return self.word(index + 1) == "." and self.word(index + 2) == "*" and self.word(index) != ")"
 
     def _on_row(self, names: Mapping[int, _Name], first: int, last: int, row: str) -> str:
         """An expression whose columns are those of one row, which is SQL for a struct."""
@@ -213,7 +197,7 @@ class _Expressions:
             if self._is_call(index, _NAVIGATION | _AGGREGATES | frozenset({"CLASSIFIER", "MATCH_NUMBER"})):
                 raise self._refuse(
                     "PATTERN_EXPRESSION",
-                    f"{self._word(index)}(..) stands inside of {self._word(call)}(..). PREV and NEXT take FIRST or "
+                    f"{self.word(index)}(..) stands inside of {self.word(call)}(..). PREV and NEXT take FIRST or "
                     "LAST; others take columns",
                     index,
                 )
@@ -276,7 +260,7 @@ class Conditions(_Expressions):
     def _conjuncts(self, first: int, last: int) -> list[tuple[int, int]]:
         found, depth, begin, between, cases = [], 0, first, False, 0
         for index in range(first, last):
-            word = self._word(index)
+            word = self.word(index)
             depth += (word == "(") - (word == ")")
             cases += (word == "CASE") - (word == "END")
             if depth or cases:
@@ -312,10 +296,10 @@ class Conditions(_Expressions):
             token = self.tokens[index]
             replaced, end = "", index
             if self._is_call(index, _NAVIGATION):
-                end = self._closing(index + 1)
+                end = self.closing(index + 1)
                 replaced = f"({self._navigated(name, names, index, row)})"
             elif self._is_call(index, frozenset({"CLASSIFIER"})):
-                end = self._closing(index + 1)
+                end = self.closing(index + 1)
                 if index + 2 < end and not self._is_current(name, self._classified(index, end)):
                     raise self._refuse(
                         "PATTERN_EXPRESSION",
@@ -323,7 +307,7 @@ class Conditions(_Expressions):
                         index,
                     )
                 replaced = quoted_text(name)
-            elif token.start in names and self._word(index - 1) != ".":
+            elif token.start in names and self.word(index - 1) != ".":
                 found = names[token.start]
                 parts += [self.text.text[at : found.start], row, "."]
                 at = found.end
@@ -343,14 +327,14 @@ class Conditions(_Expressions):
     def _navigated(self, name: str, names: Mapping[int, _Name], call: int, row: str) -> str:
         """PREV, NEXT and LAST of the current row."""
         (first, last), count = self._arguments(call)
-        if self._word(call) == "LAST":
+        if self.word(call) == "LAST":
             return self._local(name, names, first, last, row)
         step = 1 if count < 0 else count
-        inner = self._is_call(first, frozenset({"LAST"})) and self._closing(first + 1) == last - 1
+        inner = self._is_call(first, frozenset({"LAST"})) and self.closing(first + 1) == last - 1
         if inner:
             (first, last), _ = self._arguments(first)
         self._require_plain(first, last, call)
-        sign = "-" if self._word(call) == "PREV" else "+"
+        sign = "-" if self.word(call) == "PREV" else "+"
         beside = f"get(freshline_partition.freshline_array, freshline_i {sign} {step}).row"
         return self._on_row(names, first, last, beside)
 
@@ -398,14 +382,14 @@ class _History:
         """A column, a navigation or an aggregate as a leaf, and its last token; None for another token."""
         conditions = self.conditions
         if conditions._is_call(index, _NAVIGATION):
-            return self._navigation(index), conditions._closing(index + 1)
+            return self._navigation(index), conditions.closing(index + 1)
         if conditions._is_call(index, _AGGREGATES | frozenset({"MATCH_NUMBER", "CLASSIFIER"})):
-            return self._aggregate(index), conditions._closing(index + 1)
+            return self._aggregate(index), conditions.closing(index + 1)
         name = self.names.get(conditions.tokens[index].start)
-        if name is None or conditions._word(index - 1) == ".":
+        if name is None or conditions.word(index - 1) == ".":
             return None, index
         end = index
-        while conditions._word(end + 1) == ".":
+        while conditions.word(end + 1) == ".":
             end += 2
         if conditions._is_current(self.name, name.variable):
             text = conditions._on_row(self.names, index, end + 1, "freshline_r.row")
@@ -422,16 +406,16 @@ class _History:
 
     def _navigation(self, call: int) -> object:
         conditions = self.conditions
-        word = conditions._word(call)
+        word = conditions.word(call)
         (first, last), count = conditions._arguments(call)
         step = 0
         if word in ("PREV", "NEXT"):
             step = (1 if count < 0 else count) * (-1 if word == "PREV" else 1)
             inner = conditions._is_call(first, frozenset({"FIRST", "LAST"}))
-            inner = inner and conditions._closing(first + 1) == last - 1
+            inner = inner and conditions.closing(first + 1) == last - 1
             word, count = "LAST", 0
             if inner:
-                word = conditions._word(first)
+                word = conditions.word(first)
                 (first, last), count = conditions._arguments(first)
         conditions._require_plain(first, last, call)
         variable = conditions._one_variable(self.names, first, last, call)
@@ -439,14 +423,14 @@ class _History:
 
     def _aggregate(self, call: int) -> object:
         conditions = self.conditions
-        word = conditions._word(call)
-        items = conditions._items(call + 2, conditions._closing(call + 1))
-        if word not in _OF_HISTORY or len(items) != 1 or conditions._word(items[0][0]) == "DISTINCT":
+        word = conditions.word(call)
+        items = conditions.items(call + 2, conditions.closing(call + 1))
+        if word not in _OF_HISTORY or len(items) != 1 or conditions.word(items[0][0]) == "DISTINCT":
             raise self._wrong(call, f"{word}(..)")
         first, last = items[0]
         conditions._require_plain(first, last, call)
         variable = conditions._one_variable(self.names, first, last, call)
-        if conditions._word(last - 1) == "*" and word == "COUNT":
+        if conditions.word(last - 1) == "*" and word == "COUNT":
             return ["count", self._numbers(variable), None]
         text = conditions._on_row(self.names, first, last, "freshline_r.row")
         return [word.lower(), self._numbers(variable), conditions.value(text)]
@@ -533,8 +517,8 @@ class Measures(_Expressions):
         at, index = self.tokens[first].start, first
         while index < last:
             begin, final = index, self.show == "one"
-            if self._word(index) in ("FINAL", "RUNNING") and self._is_call(index + 1, _NAVIGATION | _AGGREGATES):
-                final = final or self._word(index) == "FINAL"
+            if self.word(index) in ("FINAL", "RUNNING") and self._is_call(index + 1, _NAVIGATION | _AGGREGATES):
+                final = final or self.word(index) == "FINAL"
                 index += 1
             replaced, end = self._replaced(names, index, final)
             if replaced:
@@ -546,18 +530,18 @@ class Measures(_Expressions):
     def _replaced(self, names: Mapping[int, _Name], index: int, final: bool) -> tuple[str, int]:
         """The SQL in place of a call or a column, and its last token; empty for another token."""
         if self._is_call(index, _NAVIGATION):
-            return self._navigated(names, index, final), self._closing(index + 1)
+            return self._navigated(names, index, final), self.closing(index + 1)
         if self._is_call(index, _AGGREGATES):
-            return self._aggregated(names, index, final), self._closing(index + 1)
+            return self._aggregated(names, index, final), self.closing(index + 1)
         if self._is_call(index, frozenset({"MATCH_NUMBER"})):
-            return self._number(), self._closing(index + 1)
+            return self._number(), self.closing(index + 1)
         if self._is_call(index, frozenset({"CLASSIFIER"})):
-            return self._classified(index, final), self._closing(index + 1)
+            return self._classified(index, final), self.closing(index + 1)
         name = names.get(self.tokens[index].start)
-        if name is None or self._word(index - 1) == ".":
+        if name is None or self.word(index - 1) == ".":
             return "", index
         end = index
-        while self._word(end + 1) == ".":
+        while self.word(end + 1) == ".":
             end += 2
         return self._picked("LAST", name.variable, 0, self._value(names, index, end + 1, 0), final), end
 
@@ -599,22 +583,22 @@ class Measures(_Expressions):
         return f"({picked}).v" if over else f"{picked}.v"
 
     def _navigated(self, names: Mapping[int, _Name], call: int, final: bool) -> str:
-        word, step = self._word(call), 0
+        word, step = self.word(call), 0
         (first, last), count = self._arguments(call)
         if word in ("PREV", "NEXT"):
             step = (1 if count < 0 else count) * (-1 if word == "PREV" else 1)
             word, count = "LAST", 0
-            inner = first + (self._word(first) in ("FINAL", "RUNNING"))
-            if self._is_call(inner, frozenset({"FIRST", "LAST"})) and self._closing(inner + 1) == last - 1:
-                final = final or self._word(first) == "FINAL"
-                word = self._word(inner)
+            inner = first + (self.word(first) in ("FINAL", "RUNNING"))
+            if self._is_call(inner, frozenset({"FIRST", "LAST"})) and self.closing(inner + 1) == last - 1:
+                final = final or self.word(first) == "FINAL"
+                word = self.word(inner)
                 (first, last), count = self._arguments(inner)
         self._require_plain(first, last, call)
         variable = self._one_variable(names, first, last, call)
         return self._picked(word, variable, max(count, 0), self._value(names, first, last, step), final)
 
     def _aggregated(self, names: Mapping[int, _Name], call: int, final: bool) -> str:
-        items = self._items(call + 2, self._closing(call + 1))
+        items = self.items(call + 2, self.closing(call + 1))
         word = self.tokens[call].raw
         if not items:
             raise self._refuse("PATTERN_EXPRESSION", f"{word}() has no argument. Write {word}(B.v)", call)
@@ -622,10 +606,10 @@ class Measures(_Expressions):
         self._require_plain(first, last, call)
         variable = self._one_variable(names, first, last, call)
         taken, over = self._taken(variable), self._over(final)
-        distinct = "DISTINCT " if self._word(first) == "DISTINCT" else ""
-        if self._word(last - 1) == "*":
+        distinct = "DISTINCT " if self.word(first) == "DISTINCT" else ""
+        if self.word(last - 1) == "*":
             return f"count(CASE WHEN {taken} THEN 1 END){over}"
-        kind = self._word(call)
+        kind = self.word(call)
         if over and (distinct or kind == "MEDIAN"):
             called = f"{word}(DISTINCT ..)" if distinct else f"{word}(..)"
             raise self._refuse(
@@ -651,7 +635,7 @@ class Measures(_Expressions):
         return "freshline_m.freshline_match"
 
     def _classified(self, call: int, final: bool) -> str:
-        items = self._items(call + 2, self._closing(call + 1))
+        items = self.items(call + 2, self.closing(call + 1))
         variable = None
         if items:
             variable = self._variable_at(items[0][0])

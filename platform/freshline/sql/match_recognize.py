@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from freshline.errors import DeclarationError
 from freshline.patterns.pattern import Pattern, PatternError, parse_pattern, variables_of
 from freshline.patterns.program import MATCH, PatternTooLargeError, Program, compile_pattern, depths_of
+from freshline.sql.call_reader import TokenReader
 from freshline.sql.match_expressions import Conditions, Measures, Variables, quoted_text
 from freshline.sql.tokens import Text, Token, TokenKind
 from freshline.sql.window_functions import (
@@ -41,7 +42,7 @@ from freshline.values.closing import (
     micros_of,
     until_time,
 )
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.query import WITHIN, WindowTime
 from freshline.values.rules import declaration_error, nearest
 
@@ -128,7 +129,7 @@ class _Clauses:
 
 
 @dataclass
-class _Lowering:
+class _Lowering(TokenReader):
     text: Text
     final: Final | None = None
     tokens: list[Token] = field(init=False)
@@ -144,14 +145,14 @@ class _Lowering:
     def first(self) -> str | None:
         """The text with the first MATCH_RECOGNIZE lowered; None without one. In an input of another it comes first."""
         for index in range(len(self.tokens)):
-            if self._word(index) == "MATCH_RECOGNIZE" and self._word(index + 1) == "(":
+            if self.word(index) == "MATCH_RECOGNIZE" and self.word(index + 1) == "(":
                 self.at = index
                 break
         else:
             return None
-        closing = self._closing(self.at + 1)
+        closing = self.closing(self.at + 1)
         begin, source = self._input()
-        if self._word(begin) in WINDOW_FUNCTIONS:
+        if self.word(begin) in WINDOW_FUNCTIONS:
             # As it may be written, and then lowered; an input is a name or stands in parentheses.
             start, end = self.tokens[begin].start, self.tokens[self.at - 1].end
             return f"{self.text.text[:start]}TABLE({source}){self.text.text[end:]}"
@@ -180,19 +181,16 @@ class _Lowering:
             raise self.refuse_final(f"ORDER BY {token.raw} DESC, which begins with the last row")
         if self._show(clauses) == "unmatched":
             raise self.refuse_final("WITH UNMATCHED ROWS, where a row is unmatched until one to come is not")
-        if any(self._is_call(index, "NEXT") for index in range(self.at, self._closing(self.at + 1))):
+        if any(self._is_call(index, "NEXT") for index in range(self.at, self.closing(self.at + 1))):
             raise self.refuse_final("NEXT(..), of a row that may still come")
         if any(each.raw == "$" for each in self._of_pattern(clauses["PATTERN"])):
             raise self.refuse_final("$, the end of a partition to which rows may still come")
         table: TableName | None = None
-        if self._word(begin) in ("(", "TABLE"):
-            first = begin + (self._word(begin) == "TABLE")
+        if self.word(begin) in ("(", "TABLE"):
+            first = begin + (self.word(begin) == "TABLE")
             source = rows_of_logs(self.text, self.tokens, first, self.at, self._refuse_input)
         else:
-            try:
-                table = TableName.parse("".join(each.value for each in self.tokens[begin : self.at]))
-            except ValueError as error:
-                raise declaration_error("NAME", str(error), self.text.at(self.tokens[begin].start)) from error
+            table = self.table_of(begin, self.at)
         at = f"{WINDOWED}.{column}"
         hidden = ", ".join(ARRIVED)
         by, is_late = late_by(WINDOWED, micros_of(at), lateness)
@@ -212,41 +210,33 @@ class _Lowering:
 
     # -- where things stand
 
-    def _word(self, index: int) -> str:
-        return self.tokens[index].word if 0 <= index < len(self.tokens) else ""
-
     def _words(self, index: int, count: int) -> tuple[str, ...]:
-        return tuple(self._word(each) for each in range(index, index + count))
+        return tuple(self.word(each) for each in range(index, index + count))
 
     def _refuse(self, rule: str, sentence: str, index: int | None = None) -> DeclarationError:
         at = self.tokens[self.at if index is None else min(index, len(self.tokens) - 1)]
         return declaration_error(rule, f"{sentence}.", self.text.at(at.start))
 
-    def _closing(self, opening: int) -> int:
-        depth = 0
-        for index in range(opening, len(self.tokens)):
-            depth += (self._word(index) == "(") - (self._word(index) == ")")
-            if depth == 0:
-                return index
-        raise self._refuse("PATTERN_SYNTAX", "MATCH_RECOGNIZE ( is not closed by )", opening)
+    def _not_closed(self, opening: int) -> DeclarationError:
+        return self._refuse("PATTERN_SYNTAX", "MATCH_RECOGNIZE ( is not closed by )", opening)
 
     def _input(self) -> tuple[int, str]:
         """The token with which the input begins, and the input as SQL."""
         end = self.at - 1
-        if self._word(end) == ")":
+        if self.word(end) == ")":
             depth, begin = 0, end
             for begin in range(end, -1, -1):
-                depth += (self._word(begin) == ")") - (self._word(begin) == "(")
+                depth += (self.word(begin) == ")") - (self.word(begin) == "(")
                 if depth == 0:
                     break
-            if self._word(begin - 1) == "TABLE" or self._word(begin - 1) in WINDOW_FUNCTIONS:
+            if self.word(begin - 1) == "TABLE" or self.word(begin - 1) in WINDOW_FUNCTIONS:
                 begin -= 1
         else:
             begin = end
-            while begin >= 2 and self._word(begin - 1) == ".":
+            while begin >= 2 and self.word(begin - 1) == ".":
                 begin -= 2
-        named = begin == end or self._word(end) == ")" or self._word(begin + 1) == "."
-        if not named or self._word(begin - 1) not in ("FROM", "JOIN", ","):
+        named = begin == end or self.word(end) == ")" or self.word(begin + 1) == "."
+        if not named or self.word(begin - 1) not in ("FROM", "JOIN", ","):
             raise self._refuse(
                 "PATTERN_SYNTAX",
                 "MATCH_RECOGNIZE stands behind the name of its input, or a query in parentheses, without an alias "
@@ -260,7 +250,7 @@ class _Lowering:
         depth = 0
         for index in range(first, last):
             name, length = self._clause_at(index) if depth == 0 else ("", 0)
-            depth += (self._word(index) == "(") - (self._word(index) == ")")
+            depth += (self.word(index) == "(") - (self.word(index) == ")")
             if not name:
                 if not open_name:
                     raise self._refuse(
@@ -292,21 +282,12 @@ class _Lowering:
         for name, begins in _CLAUSES.items():
             for words in begins:
                 # Behind these a name stands, which may be a word of the grammar.
-                named = self._word(index - 1) in (".", "AS")
+                named = self.word(index - 1) in (".", "AS")
                 if self._words(index, len(words)) == words and not named:
                     # The parenthesis of PATTERN and the INTERVAL of WITHIN are a part of what follows.
                     kept = 1 if name in ("PATTERN", "WITHIN") else 0
                     return name, len(words) - kept
         return "", 0
-
-    def _items(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        depth, begin = 0, first
-        for index in range(first, last):
-            depth += (self._word(index) == "(") - (self._word(index) == ")")
-            if depth == 0 and self._word(index) == ",":
-                yield begin, index
-                begin = index + 1
-        yield begin, last
 
     def _name(self, index: int) -> str:
         """A variable's name: in upper case, unless it is quoted."""
@@ -321,7 +302,7 @@ class _Lowering:
         """A column's name as SQL."""
         token = self.tokens[index]
         if token.kind is TokenKind.NAME or (token.kind is TokenKind.WORD and re.fullmatch(r"[^\W\d]\w*", token.raw)):
-            return quoted_name(token.value)
+            return quoted(token.value)
         raise self._refuse("PATTERN_SYNTAX", f"{token.raw} is no column. PARTITION BY and ORDER BY take columns", index)
 
     # -- clauses
@@ -372,7 +353,7 @@ class _Lowering:
         if "PARTITION BY" not in clauses:
             return ()
         found = []
-        for first, last in self._items(*clauses["PARTITION BY"]):
+        for first, last in self.items(*clauses["PARTITION BY"]):
             if last - first != 1:
                 raise self._refuse("PATTERN_SYNTAX", "PARTITION BY takes columns, such as PARTITION BY a, b", first)
             found.append(self._column(first))
@@ -381,7 +362,7 @@ class _Lowering:
     def _order(self, clauses: _Clauses) -> tuple[tuple[str, str], ...]:
         """The columns of ORDER BY, each with its direction as SQL, empty for the default one."""
         found = []
-        for first, last in self._items(*clauses["ORDER BY"]):
+        for first, last in self.items(*clauses["ORDER BY"]):
             words = list(self._words(first + 1, last - first - 1)) if last > first else []
             allowed: tuple[list[str], ...] = ([], ["ASC"], ["DESC"])
             nulls: tuple[list[str], ...] = ([], ["NULLS", "FIRST"], ["NULLS", "LAST"])
@@ -398,10 +379,8 @@ class _Lowering:
 
     def _pattern(self, clause: tuple[int, int]) -> tuple[Pattern, tuple[str, ...]]:
         first, last = clause
-        if self._closing(first) != last - 1:
-            raise self._refuse(
-                "PATTERN_SYNTAX", "behind PATTERN ( ) stands what is no clause", self._closing(first) + 1
-            )
+        if self.closing(first) != last - 1:
+            raise self._refuse("PATTERN_SYNTAX", "behind PATTERN ( ) stands what is no clause", self.closing(first) + 1)
         inside = self._of_pattern(clause)
         places, text = [], ""
         for token in inside:
@@ -425,11 +404,11 @@ class _Lowering:
     def _subsets(self, clauses: _Clauses, primary: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """SUBSET u = (a, b), v = (c)."""
         found: dict[str, tuple[str, ...]] = {}
-        for first, last in self._items(*clauses["SUBSET"]) if "SUBSET" in clauses else ():
-            if self._words(first + 1, 2) != ("=", "(") or self._word(last - 1) != ")" or last - first < 5:
+        for first, last in self.items(*clauses["SUBSET"]) if "SUBSET" in clauses else ():
+            if self._words(first + 1, 2) != ("=", "(") or self.word(last - 1) != ")" or last - first < 5:
                 raise self._refuse("PATTERN_SYNTAX", "SUBSET names several variables. Write SUBSET u = (a, b)", first)
             name = self._name(first)
-            parts = [self._name(begin) for begin, _ in self._items(first + 3, last - 1)]
+            parts = [self._name(begin) for begin, _ in self.items(first + 3, last - 1)]
             self._require_known(parts, primary, "SUBSET", first)
             if name in found or name in primary:
                 raise self._refuse("PATTERN_VARIABLE", f"SUBSET {name}: the name is in use already", first)
@@ -445,8 +424,8 @@ class _Lowering:
 
     def _definitions(self, clauses: _Clauses, variables: Variables) -> Iterator[tuple[str, int, int]]:
         seen: set[str] = set()
-        for first, last in self._items(*clauses["DEFINE"]):
-            if self._word(first + 1) != "AS" or last - first < 3:
+        for first, last in self.items(*clauses["DEFINE"]):
+            if self.word(first + 1) != "AS" or last - first < 3:
                 raise self._refuse("PATTERN_SYNTAX", "DEFINE gives conditions. Write DEFINE B AS B.v > 1", first)
             name = self._name(first)
             self._require_known([name], variables.primary, "DEFINE", first)
@@ -457,8 +436,8 @@ class _Lowering:
 
     def _named(self, clauses: _Clauses, clause: str) -> Iterator[tuple[str, int, int]]:
         seen: set[str] = set()
-        for first, last in self._items(*clauses[clause]) if clause in clauses else ():
-            if self._word(last - 2) != "AS" or last - first < 3:
+        for first, last in self.items(*clauses[clause]) if clause in clauses else ():
+            if self.word(last - 2) != "AS" or last - first < 3:
                 raise self._refuse("PATTERN_SYNTAX", f"{clause}: each has a name. Write LAST(B.v) AS v", first)
             name = self._column(last - 1)
             if name.lower() in seen:
@@ -482,9 +461,9 @@ class _Lowering:
         if order[0][1]:
             raise refuse("", "with WITHIN the first column of ORDER BY is the time, and ascends")
         table = None
-        with suppress(ValueError):
+        with suppress(DeclarationError):
             begin, _ = self._input()
-            table = TableName.parse("".join(each.value for each in self.tokens[begin : self.at]))
+            table = self.table_of(begin, self.at)
         time = self.tokens[clauses["ORDER BY"][0]]
         self.spans = (WindowTime(WITHIN, table, time.value, self.text.line(time.start)),)
         return span
@@ -499,17 +478,17 @@ class _Lowering:
         """
         variables, program = conditions.variables, self._program(pattern, conditions.variables)
         anchored = any(token.raw in ("^", "$") for token in self._of_pattern(clauses["PATTERN"]))
-        counted = any(self._is_call(index, "MATCH_NUMBER") for index in range(self.at, self._closing(self.at + 1)))
+        counted = any(self._is_call(index, "MATCH_NUMBER") for index in range(self.at, self.closing(self.at + 1)))
         if anchored or counted or measures.offsets or measures.show == "unmatched":
             return None
         if MATCH in (*program.first, *program.start) or not self._looks_inside(clauses, program, conditions):
             return None
         begins = {variables.primary[program.variables[place]] for place in (*program.first, *program.start)}
         for name, first, last in self._named(clauses, "MEASURES"):
-            first += self._word(first) in ("FINAL", "RUNNING")
-            plain = self._is_call(first, "FIRST") and self._closing(first + 1) == last - 1
+            first += self.word(first) in ("FINAL", "RUNNING")
+            plain = self._is_call(first, "FIRST") and self.closing(first + 1) == last - 1
             of, column = (None, first + 2) if last - first == 4 else (first + 2, first + 4)
-            if not plain or last - first not in (4, 6) or (of is not None and self._word(of + 1) != "."):
+            if not plain or last - first not in (4, 6) or (of is not None and self.word(of + 1) != "."):
                 continue
             if self._column(column).lower() == time.lower() and (
                 of is None or begins <= set(variables.parts(self._name(of)))
@@ -525,8 +504,8 @@ class _Lowering:
                 if self._is_call(index, "NEXT"):
                     return False
                 if self._is_call(index, "PREV"):
-                    number = self._word(self._closing(index + 1) - 1)
-                    step = int(number) if number.isdigit() and self._word(self._closing(index + 1) - 2) == "," else 1
+                    number = self.word(self.closing(index + 1) - 1)
+                    step = int(number) if number.isdigit() and self.word(self.closing(index + 1) - 2) == "," else 1
                     if name in conditions.of_history or step > depths[conditions.variables.primary.index(name)]:
                         return False
         return True
@@ -543,7 +522,7 @@ class _Lowering:
             return "one"
         first, last = clauses["ROWS PER MATCH"]
         words = self._words(first, last - first)
-        if self._word(first - 4) == "ONE":
+        if self.word(first - 4) == "ONE":
             if words:
                 raise self._refuse("PATTERN_SYNTAX", f"ONE ROW PER MATCH is followed by {' '.join(words)}", first)
             return "one"
@@ -658,8 +637,3 @@ class _Rows:
 def offset_name(offset: int) -> str:
     """The column with the row that is so many places behind, or before where it is negative."""
     return f"freshline_{'behind' if offset > 0 else 'before'}{abs(offset)}"
-
-
-def quoted_name(name: str) -> str:
-    """A name as SQL."""
-    return f"`{name.replace('`', '``')}`"

@@ -31,7 +31,7 @@ from freshline.sql.match_recognize import FIRST_SORTED_ROWS, MATCHED_ROWS, SORTE
 from freshline.sql.mistaken_words import TABLE_FUNCTIONS_OF_OURS, mistaken_words
 from freshline.sql.system_time_joins import AsOfTime, SystemTimeJoins, is_name, offset_of
 from freshline.sql.temporal_filters import find_clock_calls
-from freshline.sql.tokens import Text, Token, TokenKind
+from freshline.sql.tokens import Text, Token, TokenKind, parse_name
 from freshline.sql.window_functions import WINDOWED, Columns, LoweredQuery, lower_windows
 from freshline.values.closing import AFTER, NOW, READ, UNTIL, Final, written_moment
 from freshline.values.location import Location
@@ -496,10 +496,7 @@ class _Parser:
         )
 
     def _model_name(self, parts: Sequence[str], token: Token) -> TableName:
-        try:
-            return TableName.parse(".".join(parts))
-        except ValueError as error:
-            raise declaration_error("NAME", str(error), self.text.at(token.start)) from error
+        return parse_name(".".join(parts), self.text.at(token.start))
 
     def _closing(self, opening: int) -> int | None:
         """The place of the parenthesis that closes one; None where there is none."""

@@ -24,7 +24,7 @@ from freshline.values.closing import (
     micros_of,
     until_time,
 )
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.rules import declaration_error
 
 # Behind FROM of a SELECT whose rows are final by time.
@@ -66,43 +66,43 @@ class Select:
 class SelectReader(CallReader):
     """Finds the parts of SELECTs by their tokens."""
 
-    def _word(self, index: int) -> str:
+    def word(self, index: int) -> str:
         """The word of a token; empty also for one behind a dot, which is the name of a column or table."""
         return keyword(self.tokens, index) if index < len(self.tokens) else ""
 
     def windows(self) -> Iterator[int]:
         """The places of OVER behind a call."""
         for index in range(1, len(self.tokens)):
-            if self._word(index) == "OVER" and self._word(index - 1) in (")", "NULLS"):
+            if self.word(index) == "OVER" and self.word(index - 1) in (")", "NULLS"):
                 yield index
 
     def words(self, word: str) -> list[int]:
         """The places of a word."""
-        return [index for index in range(len(self.tokens)) if self._word(index) == word]
+        return [index for index in range(len(self.tokens)) if self.word(index) == word]
 
     def select_of(self, index: int) -> int:
         """The SELECT in whose expressions a token stands."""
         depth = least = 0
         for place in range(index, -1, -1):
-            depth += (self._word(place) == ")") - (self._word(place) == "(")
+            depth += (self.word(place) == ")") - (self.word(place) == "(")
             least = min(least, depth)
-            if self._word(place) == "SELECT" and depth == least:
+            if self.word(place) == "SELECT" and depth == least:
                 return place
-        raise self.refuse(index, f"{self._word(index)} outside of a SELECT")
+        raise self.refuse(index, f"{self.word(index)} outside of a SELECT")
 
     def select(self, first: int) -> Select:
         depth, last = 0, len(self.tokens)
         found: list[tuple[str, int]] = []
         from_ = 0
         for index in range(first + 1, len(self.tokens)):
-            word = self._word(index)
+            word = self.word(index)
             depth += (word == "(") - (word == ")")
             if depth < 0 or (depth == 0 and word == ";"):
                 last = index
                 break
             if depth:
                 continue
-            distinct = self._word(index - 1) == "DISTINCT" and self._word(index - 2) in ("IS", "NOT")
+            distinct = self.word(index - 1) == "DISTINCT" and self.word(index - 2) in ("IS", "NOT")
             if word == "FROM" and not from_ and not distinct:
                 from_ = index
             elif from_ and word in _CLAUSES and not expects_operand(self.tokens, index):
@@ -114,65 +114,44 @@ class SelectReader(CallReader):
         for word, begin, _ in clauses:
             if word not in ("WHERE", "QUALIFY"):
                 raise self.refuse(begin, word if word not in ("GROUP", "ORDER", "SORT") else f"{word} BY")
-        if self._word(first + 1) == "DISTINCT":
+        if self.word(first + 1) == "DISTINCT":
             raise self.refuse(first, "DISTINCT")
-        if self._word(first - 1) in ("ALL", "UNION", "DISTINCT", "EXCEPT", "MINUS", "INTERSECT"):
-            raise self.refuse(first, self._word(first - 1 if self._word(first - 1) != "ALL" else first - 2))
+        if self.word(first - 1) in ("ALL", "UNION", "DISTINCT", "EXCEPT", "MINUS", "INTERSECT"):
+            raise self.refuse(first, self.word(first - 1 if self.word(first - 1) != "ALL" else first - 2))
         return Select(first, from_, clauses, last)
 
     def source(self, first: int, last: int) -> Source:
         """A table in FROM, with or without an alias."""
         end = first + 1
-        while end < last and self._word(end) == ".":
+        while end < last and self.word(end) == ".":
             end += 2
-        named = self.tokens[first:end]
-        rest = self.tokens[end + (self._word(end) == "AS") : last]
+        rest = self.tokens[end + (self.word(end) == "AS") : last]
         if not all(self._is_of_name(index) for index in range(first, end)) or len(rest) > 1:
             raise self.refuse(first, self.written(first, last))
-        try:
-            table = TableName.parse("".join(token.value for token in named))
-        except ValueError as error:
-            raise declaration_error("NAME", str(error), self.text.at(named[0].start)) from error
+        table = self.table_of(first, end)
         alias = rest[0].value if rest else table.name
-        return Source(table, f"`{alias.replace('`', '``')}`", first, last)
+        return Source(table, quoted(alias), first, last)
 
     def written(self, first: int, last: int) -> str:
         """The characters of the tokens [first, last)."""
         return self.text.text[self.tokens[first].start : self.tokens[last - 1].end]
 
-    def top(self, words: Sequence[str], first: int, last: int) -> Iterator[int]:
-        """The places of these words among tokens, outside of parentheses in them."""
-        depth = 0
-        for index in range(first, last):
-            depth += (self._word(index) == "(") - (self._word(index) == ")")
-            if depth == 0 and self._word(index) in words:
-                yield index
-
     def outside(self, first: int, last: int) -> Iterator[int]:
         """The tokens outside of parentheses and of CASE .. END."""
         depth = cases = 0
         for index in range(first, last):
-            depth += (self._word(index) == "(") - (self._word(index) == ")")
+            depth += (self.word(index) == "(") - (self.word(index) == ")")
             cases += case_step(self.tokens, index, cases)
             if depth == 0 and cases == 0:
                 yield index
         if cases:
             raise self.refuse(first, "CASE without its END")
 
-    def items(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        return self._items(first, last)
-
-    def word(self, index: int) -> str:
-        return self._word(index)
-
-    def closing(self, opening: int) -> int:
-        return self._closing(opening)
-
     def opening(self, closing: int) -> int:
         """The place of the token that opens a parenthesis."""
         depth = 0
         for index in range(closing, -1, -1):
-            depth += (self._word(index) == ")") - (self._word(index) == "(")
+            depth += (self.word(index) == ")") - (self.word(index) == "(")
             if depth == 0:
                 return index
         raise self.refuse(closing, ") without (")
@@ -180,7 +159,7 @@ class SelectReader(CallReader):
     def named(self, source: Source) -> str:
         """The name of a table as it is written, without its alias."""
         last = source.first + 1
-        while last < source.last and self._word(last) == ".":
+        while last < source.last and self.word(last) == ".":
             last += 2
         return self.written(source.first, last)
 
@@ -189,7 +168,7 @@ class SelectReader(CallReader):
 
         With `alias`, only that may be in front of it: what is behind another name may be a field of a STRUCT.
         """
-        if last - first not in (1, 3) or (last - first == 3 and self._word(first + 1) != "."):
+        if last - first not in (1, 3) or (last - first == 3 and self.word(first + 1) != "."):
             return None
         if alias and last - first == 3 and not self._is_named(first, alias):
             return None
@@ -250,13 +229,13 @@ class SelectReader(CallReader):
         if select.first != 0:
             return ()
         found = []
-        for begin, last in self._items(select.first + 1, select.from_):
-            first = begin + (self._word(begin) == "ALL" and last - begin > 1)
-            end = last - 2 if self._word(last - 2) == "AS" else last
-            of_alias = end - first == 3 and self._word(first + 1) == "." and self._is_named(first, alias)
+        for begin, last in self.items(select.first + 1, select.from_):
+            first = begin + (self.word(begin) == "ALL" and last - begin > 1)
+            end = last - 2 if self.word(last - 2) == "AS" else last
+            of_alias = end - first == 3 and self.word(first + 1) == "." and self._is_named(first, alias)
             if not of_alias and (joined or end - first != 1):
                 continue
-            if self._word(end - 1) == "*":
+            if self.word(end - 1) == "*":
                 found += [] if joined else [column.lower()]
             elif (self.column(first, end, alias) or "").lower() == column.lower():
                 found.append(self.tokens[last - 1].value.lower())
@@ -292,8 +271,3 @@ class SelectReader(CallReader):
         for _, (start, end, instead) in sorted(enumerate(edits), key=lambda each: (each[1][0], each[0]), reverse=True):
             text = text[:start] + instead + text[end:]
         return text
-
-
-def quoted(name: str) -> str:
-    """A name as SQL."""
-    return f"`{name.replace('`', '``')}`"

@@ -11,18 +11,18 @@ arithmetic on whole numbers over one column of one row. So changes are followed 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from freshline.errors import DeclarationError
-from freshline.sql.call_reader import CallReader
+from freshline.sql.call_reader import CallReader, Refuse
 from freshline.sql.count_windows import NUMBER, CountCall
 from freshline.sql.session_windows import SessionCall, except_columns
-from freshline.sql.token_places import expects_operand, is_star_in_list, keyword
+from freshline.sql.token_places import expects_operand, is_star_in_list
 from freshline.sql.tokens import Text, Token, TokenKind
 from freshline.values.closing import ARRIVED, Final, FinalRows, TimedRows, by_time, by_window, micros_of
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.query import WINDOW_BOUNDS, WindowTime
 from freshline.values.rules import nearest
 from freshline.values.time_zones import known_time_zones
@@ -114,9 +114,7 @@ def lower_windows(text: Text, final: Final | None = None, columns: Columns | Non
     return LoweredQuery(lowered, tuple(lowering.times), lowering.late, lowering.ends, lowering.reach)
 
 
-def rows_of_logs(
-    text: Text, tokens: Sequence[Token], first: int, last: int, refuse: Callable[[str, str], DeclarationError]
-) -> str:
+def rows_of_logs(text: Text, tokens: Sequence[Token], first: int, last: int, refuse: Refuse) -> str:
     """A query in parentheses, the tokens [first, last), with what rows of log tables have beside their columns.
 
     Raises DeclarationError FINAL_INPUT for one whose rows are none of these.
@@ -144,13 +142,13 @@ class _Lowering(CallReader):
             if not self._begins(index):
                 index += 1
                 continue
-            wrapped = index >= 2 and self._word(index - 2) == "TABLE" and self._word(index - 1) == "("
+            wrapped = index >= 2 and self.word(index - 2) == "TABLE" and self.word(index - 1) == "("
             begin = index - 2 if wrapped else index
-            closing = self._closing(index + 1)
+            closing = self.closing(index + 1)
             call = self._call(index, closing)
             if wrapped:
                 closing += 1
-                if self._word(closing) != ")":
+                if self.word(closing) != ")":
                     raise self._refuse("QUERY_SYNTAX", index, f"TABLE({call.function}(..) is not closed by )")
             written = self.text.text[self.tokens[begin].start : self.tokens[closing].end]
             lowered = self._lowered(call, index)
@@ -198,18 +196,18 @@ class _Lowering(CallReader):
         return by_time(lower, call.source, call.time, lateness=lateness, filled=(by, call.size))
 
     def _begins(self, index: int) -> bool:
-        if self._word(index) not in _PARAMETERS or self._word(index + 1) != "(":
+        if self.word(index) not in _PARAMETERS or self.word(index + 1) != "(":
             return False
         # A function of that name is called by nobody: Spark has none.
         return (
-            self._word(index + 2) in ("TABLE", "(")
-            or self._word(index + 3) == "=>"
-            or self._word(index - 1) in ("FROM", "JOIN")
-            or (self._word(index - 2), self._word(index - 1)) == ("TABLE", "(")
+            self.word(index + 2) in ("TABLE", "(")
+            or self.word(index + 3) == "=>"
+            or self.word(index - 1) in ("FROM", "JOIN")
+            or (self.word(index - 2), self.word(index - 1)) == ("TABLE", "(")
         )
 
     def _call(self, index: int, closing: int) -> _Call | SessionCall | CountCall:
-        function = self._word(index)
+        function = self.word(index)
         given = self._arguments(function, index, closing)
 
         def refuse(rule: str, sentence: str) -> DeclarationError:
@@ -259,7 +257,7 @@ class _Lowering(CallReader):
         return tuple(name for name in bounds if name in known)
 
     def _arguments(self, function: str, index: int, closing: int) -> Mapping[str, tuple[int, int]]:
-        items = list(self._items(index + 2, closing))
+        items = self.items(index + 2, closing)
         if function in _BY_KEY:
             items = self._with_columns(items)
         return self._named(function, index, items, _PARAMETERS[function], _SHAPES[function])
@@ -278,7 +276,7 @@ class _Lowering(CallReader):
         """Whether tokens are a name, or one with a direction; no number is one."""
         token = self.tokens[first]
         is_name = token.kind is TokenKind.NAME or (token.kind is TokenKind.WORD and not token.raw[0].isdigit())
-        words = [self._word(index) for index in range(first + 1, last)]
+        words = [self.word(index) for index in range(first + 1, last)]
         # A clause can begin behind the last name of the one before it.
         return is_name and (words in ([], ["ASC"], ["DESC"]) or words[:2] == ["ORDER", "BY"])
 
@@ -289,14 +287,12 @@ class _Lowering(CallReader):
         """The place of PARTITION BY or ORDER BY among tokens, or their end."""
         depth = 0
         for index in range(first, last):
-            depth += (self._word(index) == "(") - (self._word(index) == ")")
-            if depth == 0 and (self._word(index), self._word(index + 1)) == (word, "BY"):
+            depth += (self.word(index) == "(") - (self.word(index) == ")")
+            if depth == 0 and (self.word(index), self.word(index + 1)) == (word, "BY"):
                 return index
         return last
 
-    def _columns(
-        self, word: str, first: int, last: int, refuse: Callable[[str, str], DeclarationError]
-    ) -> tuple[str, ...]:
+    def _columns(self, word: str, first: int, last: int, refuse: Refuse) -> tuple[str, ...]:
         """The columns of PARTITION BY, which may stand in parentheses."""
         if first == last:
             return ()
@@ -307,9 +303,7 @@ class _Lowering(CallReader):
             names.append(self.tokens[begin].value)
         return tuple(names)
 
-    def _order(
-        self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]
-    ) -> tuple[tuple[str, str], ...]:
+    def _order(self, first: int, last: int, refuse: Refuse) -> tuple[tuple[str, str], ...]:
         """The columns of ORDER BY, each with its direction as SQL."""
         if first == last:
             raise refuse("QUERY_SYNTAX", f"ORDER BY is missing. Write {_SHAPES['COUNT_WINDOW']}")
@@ -317,18 +311,16 @@ class _Lowering(CallReader):
         for begin, end in self._listed(first + 2, last):
             if not 1 <= end - begin <= 2 or not self._is_column(begin, end):
                 raise refuse("QUERY_SYNTAX", "ORDER BY takes columns, such as ORDER BY ts, id DESC")
-            found.append((self.tokens[begin].value, f" {self._word(begin + 1)}" if end - begin == 2 else ""))
+            found.append((self.tokens[begin].value, f" {self.word(begin + 1)}" if end - begin == 2 else ""))
         return tuple(found)
 
-    def _listed(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+    def _listed(self, first: int, last: int) -> list[tuple[int, int]]:
         """The items of a list, which may stand in parentheses; an empty list is an empty item."""
-        if self._word(first) == "(" and self._word(last - 1) == ")":
+        if self.word(first) == "(" and self.word(last - 1) == ")":
             first, last = first + 1, last - 1
-        return self._items(first, last) if first < last else iter([(first, last)])
+        return self.items(first, last) or [(first, last)]
 
-    def _counts(
-        self, given: Mapping[str, tuple[int, int]], refuse: Callable[[str, str], DeclarationError]
-    ) -> tuple[int, int]:
+    def _counts(self, given: Mapping[str, tuple[int, int]], refuse: Refuse) -> tuple[int, int]:
         """The rows that a window of COUNT_WINDOW has, and after how many the next one begins."""
         numbers: dict[str, int] = {}
         for name in ("SIZE", "SLIDE"):
@@ -341,29 +333,27 @@ class _Lowering(CallReader):
         _require_windows(size, slide, "SLIDE", refuse)
         return size, slide
 
-    def _column(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> str:
-        words = [self._word(index) for index in range(first, last)]
+    def _column(self, first: int, last: int, refuse: Refuse) -> str:
+        words = [self.word(index) for index in range(first, last)]
         named = last - first == 4 and words[0] == "DESCRIPTOR" and (words[1], words[3]) == ("(", ")")
         token = self.tokens[first + 2] if named else None
         if token is None or token.kind not in (TokenKind.WORD, TokenKind.NAME):
             raise refuse("QUERY_SYNTAX", "the time is one column. Write DESCRIPTOR(column)")
         return token.value
 
-    def _input(
-        self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]
-    ) -> tuple[TableName | None, str]:
-        if self._word(first) == "TABLE":
+    def _input(self, first: int, last: int, refuse: Refuse) -> tuple[TableName | None, str]:
+        if self.word(first) == "TABLE":
             first += 1
         start, end = self.tokens[first].start, self.tokens[last - 1].end
-        if self._word(first) == "(" and first < last - 1 and self._closing(first) == last - 1:
+        if self.word(first) == "(" and first < last - 1 and self.closing(first) == last - 1:
             if self.final is not None:
                 return None, self._arrived(first, last, refuse)
             return None, self.between(start, end, first, last)
         return self._table(first, last, refuse), self.text.text[start:end]
 
-    def _arrived(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> str:
+    def _arrived(self, first: int, last: int, refuse: Refuse) -> str:
         """A query in parentheses with what its rows have beside their columns, because they are of log tables."""
-        while self._word(first + 1) == "(" and self._closing(first + 1) == last - 2:
+        while self.word(first + 1) == "(" and self.closing(first + 1) == last - 2:
             first, last = first + 1, last - 1
         start, end = self.tokens[first].start, self.tokens[last - 1].end
         parts: list[str] = []
@@ -372,16 +362,14 @@ class _Lowering(CallReader):
             start = place
         return "".join((*parts, self.text.text[start:end]))
 
-    def _arrivals(
-        self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]
-    ) -> Iterator[tuple[int, str]]:
+    def _arrivals(self, first: int, last: int, refuse: Refuse) -> Iterator[tuple[int, str]]:
         """The text that is added to the SELECTs of a query, maybe in parentheses, and before which character."""
         self._require_rows(first, last, refuse)
-        unions = [index for index in self._at_top(("UNION",), first, last) if not self._is_operand(first, index)]
+        unions = [index for index in self.top(("UNION",), first, last) if not self._is_operand(first, index)]
         for begin, end in zip([first, *(index + 2 for index in unions)], [*unions, last], strict=True):
-            if begin < end and self._word(begin) == "(" and self._closing(begin) == end - 1:
+            if begin < end and self.word(begin) == "(" and self.closing(begin) == end - 1:
                 yield from self._arrivals(begin + 1, end - 1, refuse)
-            elif begin < end and self._word(begin) == "SELECT":
+            elif begin < end and self.word(begin) == "SELECT":
                 yield from self._arrivals_of_select(begin, end, refuse)
             else:
                 raise refuse(
@@ -389,20 +377,18 @@ class _Lowering(CallReader):
                     "a query in parentheses of a FINAL table is a SELECT, or several with UNION ALL between them",
                 )
 
-    def _arrivals_of_select(
-        self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]
-    ) -> Iterator[tuple[int, str]]:
-        from_ = next((each for each in self._at_top(("FROM",), first, last) if not self._is_distinct(each)), 0)
+    def _arrivals_of_select(self, first: int, last: int, refuse: Refuse) -> Iterator[tuple[int, str]]:
+        from_ = next((each for each in self.top(("FROM",), first, last) if not self._is_distinct(each)), 0)
         if not from_:
             raise refuse("FINAL_INPUT", "a SELECT without FROM has no rows of a log table")
         table, alias = self._source_after(from_, last, refuse)
         hidden = ", ".join(ARRIVED)
-        for begin, end in self._items(first + 1, from_):
-            star = next(self._at_top(("*",), begin, end), None)
+        for begin, end in self.items(first + 1, from_):
+            star = next(self.top(("*",), begin, end), None)
             if star is None or not is_star_in_list(self.tokens, star):
                 continue
             named = star
-            while self._word(named - 1) == ".":
+            while self.word(named - 1) == ".":
                 named -= 2
             of = [self.tokens[index].value.lower() for index in range(named, star, 2)]
             if of not in ([], [alias.lower()], table):
@@ -412,20 +398,19 @@ class _Lowering(CallReader):
                     f"{written} is no `*` of the table that is read. The fields of a STRUCT are not known before a "
                     "refresh, and the table of late rows has them as columns: name them in place of it",
                 )
-            if self._word(star + 1) == "EXCEPT":
+            if self.word(star + 1) == "EXCEPT":
                 yield self.tokens[star + 2].end, f"{hidden}, "
             else:
                 yield self.tokens[star].end, f" EXCEPT ({hidden})"
-        quoted = f"`{alias.replace('`', '``')}`"
-        yield self.tokens[from_ - 1].end, "".join(f", {quoted}.{name}" for name in ARRIVED)
+        yield self.tokens[from_ - 1].end, "".join(f", {quoted(alias)}.{name}" for name in ARRIVED)
 
-    def _require_rows(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> None:
+    def _require_rows(self, first: int, last: int, refuse: Refuse) -> None:
         """Require that each row of a query is one row of what it reads."""
-        for index in self._at_top(_NOT_BY_ROW, first, last):
-            word = self._word(index)
-            if self._is_operand(first, index) or (word == "DISTINCT" and self._word(index - 1) in ("IS", "NOT")):
+        for index in self.top(_NOT_BY_ROW, first, last):
+            word = self.word(index)
+            if self._is_operand(first, index) or (word == "DISTINCT" and self.word(index - 1) in ("IS", "NOT")):
                 continue
-            if word == "UNION" and self._word(index + 1) == "ALL":
+            if word == "UNION" and self.word(index + 1) == "ALL":
                 continue
             raise refuse(
                 "FINAL_INPUT",
@@ -435,28 +420,26 @@ class _Lowering(CallReader):
 
     def _is_operand(self, first: int, index: int) -> bool:
         """Whether the word of a clause is the name of a column, in a query whose first token is `first`."""
-        before = self._word(index - 1)
-        if index == first or (before == "SELECT" and self._word(index) == "DISTINCT"):
+        before = self.word(index - 1)
+        if index == first or (before == "SELECT" and self.word(index) == "DISTINCT"):
             return False
-        begins_list = before == "SELECT" or (self._word(index - 2), before) == ("SELECT", "ALL")
+        begins_list = before == "SELECT" or (self.word(index - 2), before) == ("SELECT", "ALL")
         return begins_list or before == "AS" or expects_operand(self.tokens, index)
 
     def _is_distinct(self, index: int) -> bool:
         """Whether FROM is the end of IS [NOT] DISTINCT FROM."""
-        return self._word(index - 1) == "DISTINCT" and self._word(index - 2) in ("IS", "NOT")
+        return self.word(index - 1) == "DISTINCT" and self.word(index - 2) in ("IS", "NOT")
 
-    def _source_after(
-        self, from_: int, last: int, refuse: Callable[[str, str], DeclarationError]
-    ) -> tuple[list[str], str]:
+    def _source_after(self, from_: int, last: int, refuse: Refuse) -> tuple[list[str], str]:
         """The parts of the name of the one table behind FROM, in lower case, and by what its columns are named.
 
         The name is empty where the table has an alias, because nothing but that names its columns.
         """
-        end = next(iter(self._at_top(("WHERE",), from_ + 2, last)), last)
+        end = next(iter(self.top(("WHERE",), from_ + 2, last)), last)
         name_end = from_ + 2
-        while name_end < end and self._word(name_end) == ".":
+        while name_end < end and self.word(name_end) == ".":
             name_end += 2
-        alias = range(name_end + (self._word(name_end) == "AS"), end)
+        alias = range(name_end + (self.word(name_end) == "AS"), end)
         if len(alias) > 1 or name_end > end or not all(self._is_of_name(index) for index in range(from_ + 1, end)):
             raise refuse("FINAL_INPUT", "a query in parentheses of a FINAL table reads one table by its name")
         if alias:
@@ -464,15 +447,7 @@ class _Lowering(CallReader):
         table = [self.tokens[index].value for index in range(from_ + 1, name_end, 2)]
         return [part.lower() for part in table], table[-1]
 
-    def _at_top(self, words: Sequence[str], first: int, last: int) -> Iterator[int]:
-        """The places of these words among tokens, outside of parentheses in them and not behind a dot."""
-        depth = 0
-        for index in range(first, last):
-            depth += (self._word(index) == "(") - (self._word(index) == ")")
-            if depth == 0 and keyword(self.tokens, index) in words:
-                yield index
-
-    def _zone(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> str:
+    def _zone(self, first: int, last: int, refuse: Refuse) -> str:
         token = self.tokens[first]
         if last - first != 1 or token.kind is not TokenKind.STRING:
             raise refuse("WINDOW_TIME", "the time zone is a text. Write TIME_ZONE => 'Europe/Berlin'")
@@ -503,7 +478,7 @@ class Interval:
         return self.number * _MONTHS[self.unit] if self.unit in _MONTHS else None
 
 
-def read_interval(tokens: Sequence[Token], name: str, refuse: Callable[[str, str], DeclarationError]) -> Interval:
+def read_interval(tokens: Sequence[Token], name: str, refuse: Refuse) -> Interval:
     """`INTERVAL '10' MINUTES`, `INTERVAL 10 MINUTES`, `INTERVAL '1 hour 30 minutes'`."""
     words = [token.value for token in tokens]
     wrong = refuse(
@@ -531,7 +506,7 @@ def read_interval(tokens: Sequence[Token], name: str, refuse: Callable[[str, str
     return Interval(int(parts[0][1]) if alone else 0, alone, int(total))
 
 
-def _gap(interval: Interval, refuse: Callable[[str, str], DeclarationError]) -> int:
+def _gap(interval: Interval, refuse: Refuse) -> int:
     if interval.microseconds is None:
         raise refuse("WINDOW_SIZE", f"GAP is in {interval.unit.lower()}s, which have no fixed length. Write it in days")
     if interval.microseconds <= 0:
@@ -539,7 +514,7 @@ def _gap(interval: Interval, refuse: Callable[[str, str], DeclarationError]) -> 
     return interval.microseconds
 
 
-def _require_windows(size: int, step: int, step_name: str, refuse: Callable[[str, str], DeclarationError]) -> None:
+def _require_windows(size: int, step: int, step_name: str, refuse: Refuse) -> None:
     """Require that a whole number of steps makes a size, and not too many."""
     if size % step:
         raise refuse("WINDOW_SIZE", f"SIZE is not a multiple of {step_name}")
@@ -552,7 +527,7 @@ def _require_windows(size: int, step: int, step_name: str, refuse: Callable[[str
 
 
 def _column_of_rows(name: str) -> str:
-    return f"{WINDOWED}.`{name.replace('`', '``')}`"
+    return f"{WINDOWED}.{quoted(name)}"
 
 
 @dataclass(frozen=True)
@@ -568,9 +543,7 @@ class _Grid:
     months: bool
 
 
-def _grid(
-    function: str, sizes: Mapping[str, Interval], zone: str | None, refuse: Callable[[str, str], DeclarationError]
-) -> _Grid:
+def _grid(function: str, sizes: Mapping[str, Interval], zone: str | None, refuse: Refuse) -> _Grid:
     step_name = {"TUMBLE": "SIZE", "HOP": "SLIDE", "CUMULATE": "STEP"}[function]
     months = zone is not None and sizes["SIZE"].months is not None
 

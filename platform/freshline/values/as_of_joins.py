@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freshline.values.closing import ARRIVED, FINAL_TIME, came_in_time, micros_of
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 
 # So begins the message with which a query fails where two versions of one key have one time.
 DUPLICATE = "ASOF_DUPLICATE"
@@ -61,10 +61,10 @@ class AsOfJoin:
     def rows(self, view: str) -> str:
         """The query in parentheses that has the versions, each with the time of the next."""
         known = self._known
-        rows, at = _VERSIONS, f"{_VERSIONS}.{_quoted(known.column)}"
-        by = ", ".join(f"{rows}.{_quoted(key)}" for key in self.keys)
+        rows, at = _VERSIONS, f"{_VERSIONS}.{quoted(known.column)}"
+        by = ", ".join(f"{rows}.{quoted(key)}" for key in self.keys)
         # A version with a NULL in its key is joined with nothing, so that two of them are no duplicates either.
-        met = " AND ".join(f"{rows}.{_quoted(key)} IS NOT NULL" for key in self.keys)
+        met = " AND ".join(f"{rows}.{quoted(key)} IS NOT NULL" for key in self.keys)
         source = f"`{view}`"
         if self.late:
             return f"(SELECT {rows}.*, {at} AS {FINAL_TIME} FROM {source} AS {rows})"
@@ -72,7 +72,7 @@ class AsOfJoin:
             in_time = came_in_time(rows, at, self.lateness)
             source = f"(SELECT {rows}.* EXCEPT ({', '.join(ARRIVED)}) FROM {source} AS {rows} WHERE {in_time})"
         if known.tie_breaker:
-            order = ", ".join(f"{rows}.{_quoted(column)} DESC" for column in known.tie_breaker)
+            order = ", ".join(f"{rows}.{quoted(column)} DESC" for column in known.tie_breaker)
             winner = f"rank() OVER (PARTITION BY {by}, {at} ORDER BY {order}) = 1"
             source = f"(SELECT {rows}.* FROM {source} AS {rows} QUALIFY {winner})"
         # By values and not by places, so that no row depends on the order among rows of one time; and backwards, which
@@ -91,9 +91,9 @@ class AsOfJoin:
     @property
     def condition(self) -> str:
         """The condition that is asked beside the equalities of ON."""
-        time, alias = f"{_quoted(self.time[0])}.{_quoted(self.time[1])}", _quoted(self.alias)
+        time, alias = f"{quoted(self.time[0])}.{quoted(self.time[1])}", quoted(self.alias)
         until = f"{alias}.{self._until}"
-        return f" AND {time} >= {alias}.{_quoted(self._known.column)} AND ({until} IS NULL OR {time} < {until})"
+        return f" AND {time} >= {alias}.{quoted(self._known.column)} AND ({until} IS NULL OR {time} < {until})"
 
     def edits(self) -> list[tuple[int, int, str]]:
         """The edits of the query's text: start and end of what is replaced, and what comes there."""
@@ -113,7 +113,3 @@ class AsOfJoin:
     def _known(self) -> Versions:
         assert self.versions is not None, "the declaration of the versions is not read yet"
         return self.versions
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

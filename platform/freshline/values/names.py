@@ -29,6 +29,15 @@ def column_mistake(name: str) -> tuple[str, str] | None:
     return None
 
 
+def quoted(name: str) -> str:
+    """A name in backquotes, as Spark's SQL has it.
+
+    >>> quoted("a`b")
+    '`a``b`'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
 @dataclass(frozen=True)
 class TableName:
     """The name of a table or source; equal names are equal in any letter case, as in Spark.

@@ -24,7 +24,7 @@ from freshline.query.tree import (
     unsupported,
 )
 from freshline.sql.expression import parse_expression
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.query import SqlQuery
 from freshline.values.reason import Reason
 from freshline.values.spec import TableSpec
@@ -162,7 +162,7 @@ def _name_of(column: exp.Column) -> str:
     plain = (
         _PLAIN.match(name) and name.lower() not in _CALLED_WITHOUT_PARENTHESES and not column.this.args.get("quoted")
     )
-    return name if plain else f"`{name.replace('`', '``')}`"
+    return name if plain else quoted(name)
 
 
 def _preserved_source(select: exp.Select, expression: exp.Expr, column: str) -> exp.Expr:
