@@ -27,7 +27,7 @@ from freshline.report.metrics.families import families_of
 from freshline.testing.models import linear_model
 from freshline.values.alert_settings import ALERT_KEYS, CHANNEL_OPTIONS
 from freshline.values.destination_settings import OPENLINEAGE_KEYS, OTEL_KEYS
-from freshline.values.options import SOURCE_OPTIONS_NOT_BUILT, TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT
+from freshline.values.options import TABLE_OPTIONS
 from freshline.values.reason import CODES
 from freshline.values.receipt import Receipt
 from freshline.values.registry import (
@@ -162,7 +162,7 @@ REFUSED = "Refused for now"
 DEFINITIONS = {
     "options of tables": ("declarations.md", "Options of tables", {*TABLE_OPTIONS, *of_merges()}),
     "options of sources": ("declarations.md", "Options of sources", set(shipped_options())),
-    "options not built": ("declarations.md", REFUSED, {*TABLE_OPTIONS_NOT_BUILT, *SOURCE_OPTIONS_NOT_BUILT}),
+    "options not built": ("declarations.md", REFUSED, set()),
     "reason codes": ("refresh.md", "Reason codes", set(CODES)),
     "quarantine codes": ("refresh.md", "Quarantine codes", rejections()),
     "error codes": ("errors.md", "Error codes", error_codes()),

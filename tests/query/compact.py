@@ -55,6 +55,14 @@ def shown(found: Affected) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def check_keys(query: str, changed: str, columns: str, *asked: str) -> None:
+    """Check the columns that the analysis chooses when inputs changed, and everything that is asked for."""
+    found = affected(query, *changed.split())
+
+    assert " ".join(found.columns) == columns
+    assert shown(found) == asked
+
+
 def reason(query: str, *changed: str, schema: Mapping[str, Sequence[str]] = SCHEMA) -> str:
     """The code of the refusal, and what it is about."""
     found = find_affected(ResolvedQuery.of(query, schema), frozenset(changed))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.scenarios.generator.shrink import told
 
 TABLES = 4
 SMALLER = 300
+WANTED = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
 
 
 def look_at(seeds, *, doubles=False, **shape):
@@ -31,44 +33,60 @@ def look_at(seeds, *, doubles=False, **shape):
     return counts
 
 
-@pytest.mark.slow
-def test_no_affected_key_is_missed():
-    counts = look_at(range(5))
-
-    # A run that refuses or skips everything would find nothing.
-    assert counts.refreshes > 30, counts
-
-
-@pytest.mark.slow
-def test_no_affected_key_is_missed_where_rows_are_there_by_what_all_see():
-    counts = look_at(range(60_000, 60_005), subqueries=True)
-
-    assert counts.refreshes > 25, counts
+# Beside all queries, those of one shape: of rows that are there by what all see, joined with constants, in windows,
+# joined in an interval of time, and that enter and leave as time passes.
+SHAPES: dict[str, dict[str, Any]] = {
+    "subqueries": {"subqueries": True},
+    "constants": {"other_forms": True},
+    "windows": {"windows": True},
+    "intervals": {"intervals": True},
+    "passing time": {"timed": 1.0},
+}
+# DuckDB reads the queries that these become too, and their definitions.
+READ_BY_DUCKDB = ("windows", "intervals", "passing time")
 
 
 @pytest.mark.slow
-def test_no_affected_key_is_missed_where_rows_are_joined_with_constants():
-    counts = look_at(range(61_000, 61_008), other_forms=True)
+@pytest.mark.parametrize(
+    ("shape", "seeds", "least"),
+    [
+        # A run that refuses or skips everything would find nothing.
+        ("all", range(5), 30),
+        ("subqueries", range(60_000, 60_005), 25),
+        ("constants", range(61_000, 61_008), 25),
+        ("windows", range(90_000, 90_005), 25),
+        ("intervals", range(120_000, 120_002), 10),
+        ("passing time", range(110_000, 110_003), 15),
+    ],
+)
+def test_no_affected_key_is_missed(shape, seeds, least):
+    counts = look_at(seeds, **SHAPES.get(shape, {}))
 
-    assert counts.refreshes > 25, counts
+    assert counts.refreshes > least, counts
+    if shape in READ_BY_DUCKDB:
+        assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
+    if shape == "windows":
+        assert counts.by_definition > 20, counts
 
 
-@pytest.mark.slow
-def test_no_affected_key_is_missed_where_rows_are_in_windows():
-    counts = look_at(range(90_000, 90_005), windows=True)
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("shape", "first"),
+    [
+        ("all", 1_000_000),
+        ("subqueries", 7_000_000),
+        ("constants", 11_000_000),
+        ("intervals", 12_000_000),
+        ("windows", 9_000_000),
+    ],
+)
+def test_no_affected_key_is_missed_by_many_queries(shape, first):
+    counts = look_at(range(first, first + WANTED // TABLES), **SHAPES.get(shape, {}))
 
-    assert counts.refreshes > 25, counts
-    # The queries that windows become are read by DuckDB too, and so are their definitions.
-    assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
-    assert counts.by_definition > 20, counts
-
-
-@pytest.mark.slow
-def test_no_affected_key_is_missed_where_rows_are_joined_in_an_interval_of_time():
-    counts = look_at(range(120_000, 120_002), intervals=True)
-
-    assert counts.refreshes > 10, counts
-    assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
+    print(counts)
+    assert counts.refreshes > WANTED
+    if shape in READ_BY_DUCKDB:
+        assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
 
 
 @pytest.mark.long
@@ -89,81 +107,17 @@ def test_matches_by_definition_are_those_that_python_finds():
     assert lettered > 5
 
 
-@pytest.mark.slow
-def test_no_affected_key_is_missed_where_rows_enter_and_leave_as_time_passes():
-    counts = look_at(range(110_000, 110_003), timed=1.0)
+@pytest.mark.parametrize(
+    ("seeds", "least"),
+    [
+        pytest.param(range(40_000, 40_002), 12, marks=pytest.mark.slow),
+        pytest.param(range(4_000_000, 4_000_000 + WANTED // TABLES), WANTED, marks=pytest.mark.long, id="many"),
+    ],
+)
+def test_no_affected_key_follows_the_order_in_which_doubles_are_added_up(seeds, least):
+    counts = look_at(seeds, doubles=True)
 
-    assert counts.refreshes > 15, counts
-    assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
-
-
-@pytest.mark.slow
-def test_no_affected_key_follows_the_order_in_which_doubles_are_added_up():
-    counts = look_at(range(40_000, 40_002), doubles=True)
-
-    assert counts.refreshes > 12, counts
+    print(counts)
+    assert counts.refreshes > least, counts
     # Most queries with sums of DOUBLE have other columns that identify their rows.
     assert counts.reasons["INEXACT_KEY"] < counts.refreshes / 5, counts
-
-
-@pytest.mark.long
-def test_no_affected_key_of_many_queries_follows_the_order_in_which_doubles_are_added_up():
-    wanted = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
-
-    counts = look_at(range(4_000_000, 4_000_000 + wanted // TABLES), doubles=True)
-
-    print(counts)
-    assert counts.refreshes > wanted
-    assert counts.reasons["INEXACT_KEY"] < counts.refreshes / 5, counts
-
-
-@pytest.mark.long
-def test_no_affected_key_is_missed_by_many_queries():
-    wanted = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
-
-    counts = look_at(range(1_000_000, 1_000_000 + wanted // TABLES))
-
-    print(counts)
-    assert counts.refreshes > wanted
-
-
-@pytest.mark.long
-def test_no_affected_key_of_many_queries_is_missed_where_rows_are_there_by_what_all_see():
-    wanted = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
-
-    counts = look_at(range(7_000_000, 7_000_000 + wanted // TABLES), subqueries=True)
-
-    print(counts)
-    assert counts.refreshes > wanted
-
-
-@pytest.mark.long
-def test_no_affected_key_of_many_queries_is_missed_where_rows_are_joined_with_constants():
-    wanted = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
-
-    counts = look_at(range(11_000_000, 11_000_000 + wanted // TABLES), other_forms=True)
-
-    print(counts)
-    assert counts.refreshes > wanted
-
-
-@pytest.mark.long
-def test_no_affected_key_of_many_queries_is_missed_where_rows_are_joined_in_an_interval_of_time():
-    wanted = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
-
-    counts = look_at(range(12_000_000, 12_000_000 + wanted // TABLES), intervals=True)
-
-    print(counts)
-    assert counts.refreshes > wanted
-    assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
-
-
-@pytest.mark.long
-def test_no_affected_key_of_many_queries_is_missed_where_rows_are_in_windows():
-    wanted = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
-
-    counts = look_at(range(9_000_000, 9_000_000 + wanted // TABLES), windows=True)
-
-    print(counts)
-    assert counts.refreshes > wanted
-    assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts

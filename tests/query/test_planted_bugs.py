@@ -218,7 +218,6 @@ BUGS = [
 OF_SUBQUERIES = (with_every_condition, with_one_value)
 
 
-@pytest.mark.slow
 def without_time(real):
     """Rows that enter or leave as time passes are overlooked."""
     return lambda timed, select, changed, exactness: [exp.false()]

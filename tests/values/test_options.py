@@ -23,7 +23,7 @@ def read(**written: str) -> tuple[dict[str, object], list[str]]:
     problems = Problems()
     given = {name: Written(value, 3) for name, value in written.items()}
     known = tuple(option.name for option in TABLE)
-    options = Options(given, Location("s.sql", 1), problems, known, (), ("client.",))
+    options = Options(given, Location("s.sql", 1), problems, known, ("client.",))
     return options.values(TABLE), [error.message for error in problems.errors]
 
 

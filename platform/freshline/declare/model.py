@@ -77,7 +77,7 @@ class ModelSpec:
 def declare_model(clauses: ModelClauses) -> ModelSpec:
     """Judge a model as it is written; raises DeclarationErrors with all that is wrong with it."""
     problems = Problems()
-    options = Options(clauses.options, clauses.written_at, problems, OPTIONS, ())
+    options = Options(clauses.options, clauses.written_at, problems, OPTIONS)
     options.refuse_references(but=("path",))
     path = options.text("path")
     if "path" not in options:

@@ -349,10 +349,13 @@ class _NoteReader:
         if given is None:
             is_function = function is not None and self.note.kind == "table"
             return TableName(default_name.namespace, function.__name__) if is_function and function else default_name
+        return self.table_name(given)
+
+    def table_name(self, given: object, of: str = "", rule: str = "NAME") -> TableName | None:
         try:
             return TableName.parse(str(given))
         except ValueError as error:
-            self.problems.add("NAME", str(error), self.at)
+            self.problems.add(rule, f"{of}{error}", self.at)
             return None
 
     def query_text(self, text: object, what: str = "query") -> QueryText | None:
@@ -389,10 +392,8 @@ class _NoteReader:
                 return None, ()
         self.check_code(made.__name__)
         keys, order = self.names("keys"), self.names("order")
-        try:
-            read = TableName.parse(str(given["reads"]))
-        except ValueError as error:
-            self.problems.add("NAME", f"reads: {error}", self.at)
+        read = self.table_name(given["reads"], "reads: ")
+        if read is None:
             return None, ()
         if keys is None:
             self.refuse("keys names no column. Name those by which rows belong together.")
@@ -446,10 +447,8 @@ class _NoteReader:
         found: dict[str, tuple[TableName, tuple[tuple[str, str], ...]]] = {}
         for name, text in given.items():
             columns = self.columns_of(f"outputs[{name!r}]", text)
-            try:
-                table = TableName.parse(str(name))
-            except ValueError as error:
-                self.problems.add("SIDE_OUTPUT", f"outputs: {error}", self.at)
+            table = self.table_name(name, "outputs: ", "SIDE_OUTPUT")
+            if table is None:
                 continue
             if str(name).lower() in {each.lower() for each in found}:
                 self.problems.add("SIDE_OUTPUT", f"outputs names {name} twice. Name it once.", self.at)
@@ -546,11 +545,8 @@ class _NoteReader:
                 "freshline.read('namespace.name') or freshline.lookup('name')."
             )
             return None
-        try:
-            return PythonInput(parameter.name, TableName.parse(default.name), default.is_lookup)
-        except ValueError as error:
-            self.problems.add("NAME", f"parameter {parameter.name}: {error}", self.at)
-            return None
+        table = self.table_name(default.name, f"parameter {parameter.name}: ")
+        return None if table is None else PythonInput(parameter.name, table, default.is_lookup)
 
     def freshness(self) -> Written[Freshness | Downstream] | None:
         given = self.note.given["freshness"]

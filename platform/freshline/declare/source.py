@@ -15,10 +15,8 @@ from freshline.values.names import RESERVED_COLUMN, column_mistake
 from freshline.values.options import (
     LOG_OPTIONS,
     SOURCE_OPTIONS,
-    SOURCE_OPTIONS_NOT_BUILT,
     Carrier,
     Options,
-    Reference,
     join_words,
 )
 from freshline.values.registry import (
@@ -28,10 +26,9 @@ from freshline.values.registry import (
     FORMAT_GROUP,
     FORMATS,
     FORMATS_NOT_BUILT,
-    ExtensionError,
+    declared_extension,
     find_connector,
     find_format,
-    missing_extension,
     names_outside,
     shipped_connectors,
     shipped_formats,
@@ -56,7 +53,7 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     own += [option for of in (*shipped_formats(), record_format) if of is not None for option in of.options]
     known = tuple(dict.fromkeys(option.name for option in (*SOURCE_OPTIONS, *own) if not option.is_beginning))
     beginnings = tuple(dict.fromkeys(option.name for option in own if option.is_beginning))
-    options = Options(clauses.options, at, problems, known, SOURCE_OPTIONS_NOT_BUILT, beginnings)
+    options = Options(clauses.options, at, problems, known, beginnings)
     options.refuse_references(but=tuple(dict.fromkeys(option.name for option in own if option.may_refer)))
     if "connector" not in options:
         named = " or ".join(f"'{name}'" for name in CONNECTORS if name != "files")
@@ -266,12 +263,7 @@ def _connector(name: str, at: Location, line: int) -> type[Connector]:
     if name in CONNECTORS_NOT_BUILT and name not in (others := names_outside(CONNECTOR_GROUP)):
         built = join_words((*CONNECTORS, *others))
         raise declaration_error("NOT_BUILT", f"'connector' = '{name}' is not built yet. Built is {built}.", here)
-    if name not in CONNECTORS and name not in (others := names_outside(CONNECTOR_GROUP)):
-        raise declaration_error("EXTENSION", missing_extension("connector", name, (*CONNECTORS, *others)), here)
-    try:
-        return find_connector(name)
-    except ExtensionError as error:
-        raise declaration_error("EXTENSION", f"connector {error}", here) from error
+    return declared_extension("connector", name, CONNECTOR_GROUP, CONNECTORS, find_connector, here)
 
 
 def _format(name: str, at: Location, line: int, problems: Problems) -> type[Format] | None:
@@ -280,16 +272,11 @@ def _format(name: str, at: Location, line: int, problems: Problems) -> type[Form
     Raises DeclarationError where there is none: of its options nothing can be said.
     """
     here = Location(at.path, line)
-    if name not in FORMATS and name not in (others := names_outside(FORMAT_GROUP)):
+    if name in FORMATS_NOT_BUILT and name not in (others := names_outside(FORMAT_GROUP)):
         built = join_words((*FORMATS, *others))
-        if name in FORMATS_NOT_BUILT:
-            problems.add("NOT_BUILT", f"'format' = '{name}' is not built yet. Built is {built}.", here)
-            return None
-        raise declaration_error("EXTENSION", missing_extension("format", name, (*FORMATS, *others)), here)
-    try:
-        return find_format(name)
-    except ExtensionError as error:
-        raise declaration_error("EXTENSION", f"format {error}", here) from error
+        problems.add("NOT_BUILT", f"'format' = '{name}' is not built yet. Built is {built}.", here)
+        return None
+    return declared_extension("format", name, FORMAT_GROUP, FORMATS, find_format, here)
 
 
 def _constraints(
@@ -322,26 +309,14 @@ def _check_options(
     at: Location,
 ) -> None:
     """The connector has what it needs, and there is no option of another one, or of another format."""
-    problems = options.problems
     declared = tuple(each for each in (record_format, key_format) if each is not None)
-    for of_format in dict.fromkeys(option for each in declared for option in each.options):
-        for key in options.written(of_format):
-            if of_format.secret or of_format.reference is Reference.WHOLE:
-                options.require_reference(key, secret=of_format.secret)
+    options.require_references(dict.fromkeys(option for each in declared for option in each.options))
     for name in ("key.format", "changes", "tombstones"):
         options.require(
             name, "a connector whose records have keys, as those of kafka", connector.record_key is not None
         )
-    for option in connector.options:
-        if option.required and option.name not in options:
-            problems.add(
-                "OPTION_NEEDS",
-                f"a source of {connector.title} needs the option '{option.name}': {option.required}.",
-                at,
-            )
-        for key in options.written(option):
-            if option.secret or option.reference is Reference.WHOLE:
-                options.require_reference(key, secret=option.secret)
+    options.require_all(connector.options, f"a source of {connector.title}", at)
+    options.require_references(connector.options)
     _refuse_options_of_others(options, connector)
     if connector.record_format is not None:
         _check_own_format(options)
@@ -391,21 +366,12 @@ def _check_format(
     }
     for option in own.values():
         if option.carrier in (carrier, Carrier.ANY):
-            if option.required and option.name not in options:
-                options.problems.add(
-                    "OPTION_NEEDS",
-                    f"a source of {record_format.name} needs the option '{option.name}': {option.required}.",
-                    options.at("format"),
-                )
+            options.require_all((option,), f"a source of {record_format.name}", options.at("format"))
         else:
             options.require(option.name, f"records of {option.carrier}", False)
-    for name in _options_of_formats() - own.keys():
+    for name in {option.name for each in shipped_formats() for option in each.options} - own.keys():
         named = " or ".join(each.name for each in shipped_formats() if name in {one.name for one in each.options})
         options.require(name, f"format = {named}", False)
-
-
-def _options_of_formats() -> set[str]:
-    return {option.name for each in shipped_formats() for option in each.options}
 
 
 def _check_own_format(options: Options) -> None:

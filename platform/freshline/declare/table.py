@@ -29,19 +29,17 @@ from freshline.values.freshness import Freshness
 from freshline.values.location import Location, Written
 from freshline.values.merge import Merge
 from freshline.values.names import TableName, late_name
-from freshline.values.options import TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT, Options, join_words
+from freshline.values.options import TABLE_OPTIONS, Options, join_words
 from freshline.values.query import GraphFunction, PythonQuery, SqlQuery
 from freshline.values.registry import (
     MERGE_GROUP,
     MERGES,
-    ExtensionError,
+    declared_extension,
     find_merge,
     merge_options,
-    missing_extension,
-    names_outside,
     shipped_merges,
 )
-from freshline.values.rules import Problems, declaration_error, nearest
+from freshline.values.rules import Problems, nearest
 from freshline.values.spec import DeltaJoin, Mode, TableSpec
 from freshline.values.time_partition import PartitionUnit, TimePartitions, read_time_partitions
 
@@ -67,7 +65,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
     of_merges = (*merge_options(), *(() if kind is None else kind.options))
     known = tuple(dict.fromkeys((*TABLE_OPTIONS, *(each.name for each in of_merges if not each.is_beginning))))
     passed_on = tuple(each.name for each in of_merges if each.is_beginning)
-    options = Options(clauses.options, at, problems, known, TABLE_OPTIONS_NOT_BUILT, passed_on)
+    options = Options(clauses.options, at, problems, known, passed_on)
     options.refuse_references()
     query = _query(clauses, problems)
     merge = _merge(clauses, kind, options, problems)
@@ -735,7 +733,7 @@ def _merge(clauses: TableClauses, kind: type[Merge] | None, options: Options, pr
             others = [each.name for each in shipped_merges() if option.name in {own.name for own in each.options}]
             for key in options.written(option):
                 options.require(key, f"'merge' = {join_words([repr(name) for name in others])}", False)
-    _require_options(kind, options)
+    options.require_all(kind.options, f"'merge' = '{kind.name}'", options.at("merge"))
     with problems.of_extensions(options.at("merge")):
         merge = kind.declare(options)
         expressions = merge.expressions
@@ -749,28 +747,13 @@ def _merge(clauses: TableClauses, kind: type[Merge] | None, options: Options, pr
     return replace(merge, upstream_deletes=deletes or "retract")
 
 
-def _require_options(kind: type[Merge], options: Options) -> None:
-    for option in kind.options:
-        if option.required and option.name not in options:
-            options.problems.add(
-                "OPTION_NEEDS",
-                f"'merge' = '{kind.name}' needs the option '{option.name}': {option.required}.",
-                options.at("merge"),
-            )
-
-
 def _merge_kind(clauses: TableClauses) -> type[Merge] | None:
     """The kind of merge that is named, None where none is. Raises DeclarationError where there is none of that name."""
     written = clauses.options.get("merge")
     if written is None:
         return None
     name, here = written.value.strip().lower(), Location(clauses.written_at.path, written.line)
-    if name not in MERGES and name not in (others := names_outside(MERGE_GROUP)):
-        raise declaration_error("EXTENSION", missing_extension("merge", name, (*MERGES, *others)), here)
-    try:
-        return find_merge(name)
-    except ExtensionError as error:
-        raise declaration_error("EXTENSION", f"merge {error}", here) from error
+    return declared_extension("merge", name, MERGE_GROUP, MERGES, find_merge, here)
 
 
 _CLAUSES = {

@@ -1,13 +1,12 @@
 """The options in WITH: the complete list, and what each accepts.
 
-An option that is not in the list is an error with the nearest name; one that is in the list and not in this
-version is refused with a sentence. Nothing is ever ignored.
+An option that is not in the list is an error with the nearest name. Nothing is ever ignored.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, assert_never
@@ -46,7 +45,6 @@ TABLE_OPTIONS = (
     "owner",
     "group",
 )
-TABLE_OPTIONS_NOT_BUILT = ()
 
 
 class Kind(StrEnum):
@@ -140,7 +138,6 @@ SOURCE_OPTIONS = (
     Option("owner", "who is asked about it"),
     Option("group", "the group in Dagster"),
 )
-SOURCE_OPTIONS_NOT_BUILT = ()
 
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
 
@@ -154,7 +151,6 @@ class Options:
         written_at: Location,
         problems: Problems,
         known: tuple[str, ...],
-        not_built: tuple[str, ...],
         passed_on: tuple[str, ...] = (),
     ) -> None:
         """`passed_on` are the first letters of options that somebody else knows."""
@@ -162,9 +158,7 @@ class Options:
         self._written_at = written_at
         self._problems = problems
         for key in options:
-            if key in not_built:
-                problems.add("NOT_BUILT", f"option '{key}' is not built yet. Remove it.", self.at(key))
-            elif key not in known and not key.startswith(passed_on):
+            if key not in known and not key.startswith(passed_on):
                 problems.add(
                     "UNKNOWN_OPTION",
                     f"there is no option '{key}'.{nearest(key, known)} {_near(key, known)}",
@@ -231,6 +225,19 @@ class Options:
                 return self.choice(option.name, option.choices)
         assert_never(option.kind)
 
+    def require_all(self, table: Iterable[Option], of: str, at: Location) -> None:
+        """Refuse that a required option of a table is missing; the sentence begins with `of`, which needs it."""
+        for option in table:
+            if option.required and option.name not in self._options:
+                self._problems.add("OPTION_NEEDS", f"{of} needs the option '{option.name}': {option.required}.", at)
+
+    def require_references(self, table: Iterable[Option]) -> None:
+        """Refuse secrets of a table that are written out, and references that are only part of a value."""
+        for option in table:
+            if option.secret or option.reference is Reference.WHOLE:
+                for key in self.written(option):
+                    self.require_reference(key, secret=option.secret)
+
     def require_reference(self, key: str, *, secret: bool) -> None:
         """Refuse a secret that is written out, and a reference that is only part of the value."""
         written = self._options.get(key)
@@ -264,19 +271,14 @@ class Options:
         written = self._options.get(key)
         return written.value if written else None
 
-    def choice(self, key: str, accepted: tuple[str, ...], not_built: tuple[str, ...] = ()) -> str | None:
+    def choice(self, key: str, accepted: tuple[str, ...]) -> str | None:
         written = self._options.get(key)
         if written is None:
             return None
         value = written.value.strip().lower()
         if value in accepted:
             return value
-        if value in not_built:
-            self._problems.add(
-                "NOT_BUILT", f"'{key}' = '{value}' is not built yet. Built is {join_words(accepted)}.", self.at(key)
-            )
-        else:
-            self.reject(key, join_words(accepted))
+        self.reject(key, join_words(accepted))
         return None
 
     def boolean(self, key: str) -> bool | None:

@@ -7,20 +7,21 @@ search takes longer than reading a project.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from freshline.values.connector import Connector, Position
 from freshline.values.extension import forget_packages
 from freshline.values.format import Format
+from freshline.values.location import Location
 from freshline.values.merge import Merge
 from freshline.values.options import SOURCE_OPTIONS, Option, join_words
-from freshline.values.rules import nearest
+from freshline.values.rules import declaration_error, nearest
 
 CONNECTORS = {
     "files": "freshline.sources.files.connector:Files",
@@ -217,12 +218,28 @@ def _missing(kind: type[Any]) -> str:
     return ""
 
 
-def missing_extension(kind: str, name: str, known: Sequence[str]) -> str:
-    """The message about a connector, format or merge that neither freshline nor an installed package has."""
-    return (
-        f"{kind} '{name}' does not come with freshline, and no installed package has it.{nearest(name, known)} Install "
-        f"the package that it is of, or correct the name. There are {join_words(known)}."
-    )
+E = TypeVar("E", bound=type[Any])
+
+
+def declared_extension(
+    kind: str, name: str, group: str, shipped: Collection[str], find: Callable[[str], E], at: Location
+) -> E:
+    """The connector, format or merge of a declaration, by `find`; `shipped` are the names that come with freshline.
+
+    Raises DeclarationError (EXTENSION) for a name that nobody has, and for one that cannot be used.
+    """
+    if name not in shipped and name not in (others := names_outside(group)):
+        known = (*shipped, *others)
+        raise declaration_error(
+            "EXTENSION",
+            f"{kind} '{name}' does not come with freshline, and no installed package has it.{nearest(name, known)} "
+            f"Install the package that it is of, or correct the name. There are {join_words(known)}.",
+            at,
+        )
+    try:
+        return find(name)
+    except ExtensionError as error:
+        raise declaration_error("EXTENSION", f"{kind} {error}", at) from error
 
 
 def origin(kind: type[Any]) -> str:
