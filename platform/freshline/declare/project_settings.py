@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from freshline.values.destination_settings import read_openlineage, read_otel
 from freshline.values.folders import unfit
 from freshline.values.freshness import Freshness
 from freshline.values.rules import nearest
-from freshline.values.secret import REFERENCE
-from freshline.values.settings import Settings
+from freshline.values.secret import require_reference
+from freshline.values.settings import Settings, check_keys
 
 LOCAL = "local"
 DEFAULT_FRESHNESS = Freshness(3_600)
@@ -56,6 +56,8 @@ TRAVEL = ("openlineage", "otel")
 OTHERS = ("spark-confs", "idle-seconds", "parallel-refreshes", *PYTHON, "umask", "log-format", "alerts")
 KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, *METRICS, *LOOKS, *TRAVEL, *OTHERS)
 LOG_FORMATS = ("text", "json")
+# The fields of Settings that are not called like their keys.
+FIELDS = {"python-time-limit": "python_seconds"}
 # The settings that each environment has of its own.
 APART = ("state", "warehouse", "control-store")
 VARIABLES = {
@@ -94,9 +96,9 @@ def read_settings(root: Path, environ: Mapping[str, str]) -> Settings:
     section = dict(section)
     environments = section.pop("environments", {})
     _check_environments(environments, where)
-    _check_keys(section, "[tool.freshline]", where, also=("environments",))
+    check_keys(section, (*KEYS, "environments"), "[tool.freshline]", where)
     for name, own in environments.items():
-        _check_keys(own, f"[tool.freshline.environments.{name}]", where)
+        check_keys(own, KEYS, f"[tool.freshline.environments.{name}]", where)
     environment = _environment(environ, environments)
     _check_apart(section, environments, environment, where)
     values = _merged(section, environments.get(environment, {}))
@@ -129,16 +131,6 @@ def _check_environments(environments: object, where: str) -> None:
     for name in environments:
         if not ENVIRONMENT.match(name):
             raise SettingsError(f"environment {name!r}: a name has letters, digits, _ and - only.", where=where)
-
-
-def _check_keys(section: Mapping[str, Any], shown: str, where: str, also: tuple[str, ...] = ()) -> None:
-    for key in section:
-        if key not in KEYS:
-            raise SettingsError(
-                f"{shown} has no setting {key}.{nearest(key, (*KEYS, *also))} "
-                f"Settings are {', '.join((*KEYS, *also))}.",
-                where=where,
-            )
 
 
 def _environment(environ: Mapping[str, str], environments: Mapping[str, Any]) -> str:
@@ -221,95 +213,62 @@ class _Reader:
 
     def others(self) -> dict[str, Any]:
         """The settings whose defaults are those of Settings."""
-        found: dict[str, Any] = {}
-        for key in ("spark-master", "driver-memory", "maven-mirror"):
-            if key in self.values:
-                found[_field(key)] = self.text(key)
-        for key in WHOLES:
-            if key in self.values:
-                found[_field(key)] = self.whole(key)
-        if "idle-seconds" in self.values:
-            value = self.values["idle-seconds"]
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
-                raise self.refuse("idle-seconds", "a positive number of seconds")
-            found["idle_seconds"] = float(value)
-        if "umask" in self.values:
-            found["umask"] = self.umask()
-        if "spark-confs" in self.values:
-            found["spark_confs"] = self.confs()
-        if "dagster-url" in self.values:
-            found["dagster_url"] = self.web_address("dagster-url")
-        if "alerts" in self.values:
-            found["alerts"] = read_alerts(self.values["alerts"], self.where)
-        return found | self.doors() | self.python() | self.looks() | self.travel()
+        readers: dict[str, Callable[[str], Any]] = {
+            **dict.fromkeys(("spark-master", "driver-memory", "maven-mirror"), self.text),
+            **dict.fromkeys(WHOLES, self.whole),
+            "idle-seconds": self.seconds,
+            "umask": self.umask,
+            "spark-confs": self.confs,
+            "dagster-url": self.web_address,
+            "alerts": lambda key: read_alerts(self.values[key], self.where),
+            "dagster-hosts": self.hosts,
+            "dagster-token": self.reference,
+            "metrics-token": self.reference,
+            "dagster-read-only": self.flag,
+            "python-time-limit": lambda key: float(self.freshness(key, DEFAULT_FRESHNESS).seconds),
+            "python-memory": self.memory,
+            "masked-columns": self.columns,
+            "declaration-link": self.link,
+            "log-format": self.log_format,
+            "openlineage": lambda key: read_openlineage(self.values[key], self.root, self.where),
+            "otel": lambda key: read_otel(self.values[key], self.where),
+        }
+        return {
+            FIELDS.get(key, key.replace("-", "_")): read(key) for key, read in readers.items() if key in self.values
+        }
 
-    def travel(self) -> dict[str, Any]:
-        """The destinations of lineage events and traces, and the form of logs."""
-        found: dict[str, Any] = {}
-        if "log-format" in self.values:
-            found["log_format"] = self.one_of("log-format", LOG_FORMATS)
-        if "openlineage" in self.values:
-            found["openlineage"] = read_openlineage(self.values["openlineage"], self.root, self.where)
-        if "otel" in self.values:
-            found["otel"] = read_otel(self.values["otel"], self.where)
-        return found
-
-    def python(self) -> dict[str, Any]:
-        """The limits of loading a Python file and of calling its function."""
-        found: dict[str, Any] = {}
-        if "python-time-limit" in self.values:
-            found["python_seconds"] = float(self.freshness("python-time-limit", DEFAULT_FRESHNESS).seconds)
-        if "python-memory" in self.values:
-            found["python_memory"] = self.memory("python-memory")
-        return found
-
-    def doors(self) -> dict[str, Any]:
-        """Who may use the Dagster UI, and who may read the metrics."""
-        found: dict[str, Any] = {}
-        if "dagster-hosts" in self.values:
-            found["dagster_hosts"] = self.hosts("dagster-hosts")
-        if "dagster-token" in self.values:
-            found["dagster_token"] = self.reference("dagster-token")
-        if "metrics-token" in self.values:
-            found["metrics_token"] = self.reference("metrics-token")
-        if "dagster-read-only" in self.values:
-            if not isinstance(self.values["dagster-read-only"], bool):
-                raise self.refuse("dagster-read-only", "true or false")
-            found["dagster_read_only"] = self.values["dagster-read-only"]
-        return found
-
-    def looks(self) -> dict[str, Any]:
-        """The settings of what people see of tables."""
-        found: dict[str, Any] = {}
-        if "masked-columns" in self.values:
-            value = self.values["masked-columns"]
-            if not isinstance(value, list) or not all(isinstance(each, str) and COLUMN.match(each) for each in value):
-                raise self.refuse("masked-columns", 'a list of columns such as ["email", "shop.customer.phone"]')
-            found["masked_columns"] = tuple(value)
-        if "declaration-link" in self.values:
-            text = self.text("declaration-link") or ""
-            if text != "none" and not (LINK.match(text) and ("{path}" in text or "{file}" in text)):
-                raise self.refuse(
-                    "declaration-link", '"none", or an address such as https://git.example.com/main/{path}#L{line}'
-                )
-            found["declaration_link"] = None if text == "none" else text
-        return found
-
-    def one_of(self, key: str, accepted: tuple[str, ...]) -> str:
+    def seconds(self, key: str) -> float:
         value = self.values[key]
-        if value not in accepted:
-            raise self.refuse(key, " or ".join(accepted))
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
+            raise self.refuse(key, "a positive number of seconds")
+        return float(value)
+
+    def flag(self, key: str) -> bool:
+        value = self.values[key]
+        if not isinstance(value, bool):
+            raise self.refuse(key, "true or false")
+        return value
+
+    def columns(self, key: str) -> tuple[str, ...]:
+        value = self.values[key]
+        if not isinstance(value, list) or not all(isinstance(each, str) and COLUMN.match(each) for each in value):
+            raise self.refuse(key, 'a list of columns such as ["email", "shop.customer.phone"]')
+        return tuple(value)
+
+    def link(self, key: str) -> str | None:
+        text = self.text(key) or ""
+        if text != "none" and not (LINK.match(text) and ("{path}" in text or "{file}" in text)):
+            raise self.refuse(key, '"none", or an address such as https://git.example.com/main/{path}#L{line}')
+        return None if text == "none" else text
+
+    def log_format(self, key: str) -> str:
+        value = self.values[key]
+        if value not in LOG_FORMATS:
+            raise self.refuse(key, " or ".join(LOG_FORMATS))
         return str(value)
 
     def reference(self, key: str) -> str:
-        value = self.values[key]
-        if not isinstance(value, str) or not REFERENCE.match(value):
-            # The value is not shown: it may be the secret itself.
-            raise SettingsError(
-                f"{key} is not a reference. Secrets are not written here: give ${{env:NAME}} or ${{file:path}}.",
-                where=self.where,
-            )
-        return value
+        return require_reference(self.values[key], key, self.where)
 
     def refuse(self, key: str, expected: str) -> SettingsError:
         return SettingsError(f"{key} is {self.values.get(key)!r}. Accepted is {expected}.", where=self.where)
@@ -346,10 +305,10 @@ class _Reader:
             raise self.refuse(key, f"a whole number from {least} to {greatest}")
         return value
 
-    def umask(self) -> int:
-        value = self.values["umask"]
+    def umask(self, key: str) -> int:
+        value = self.values[key]
         if not isinstance(value, str) or not UMASK.match(value):
-            raise self.refuse("umask", 'three octal digits in quotes that leave the owner everything, such as "027"')
+            raise self.refuse(key, 'three octal digits in quotes that leave the owner everything, such as "027"')
         return int(value, 8)
 
     def memory(self, key: str) -> int:
@@ -379,10 +338,10 @@ class _Reader:
                 )
         return tuple(dict.fromkeys(names))
 
-    def confs(self) -> dict[str, str]:
-        value = self.values["spark-confs"]
+    def confs(self, setting: str) -> dict[str, str]:
+        value = self.values[setting]
         if not isinstance(value, dict):
-            raise self.refuse("spark-confs", "a table of names and values")
+            raise self.refuse(setting, "a table of names and values")
         found: dict[str, str] = {}
         for key, item in value.items():
             if isinstance(item, bool):
@@ -391,23 +350,19 @@ class _Reader:
                 found[key] = str(item)
             else:
                 raise SettingsError(
-                    f"spark-confs: {key} is {item!r}. Write the name in quotes ('spark.x.y' = ..) and one value.",
+                    f"{setting}: {key} is {item!r}. Write the name in quotes ('spark.x.y' = ..) and one value.",
                     where=self.where,
                 )
             if key.lower() == "spark.sql.session.timezone" and found[key] != "UTC":
                 raise SettingsError(
-                    f"spark-confs: {key} is {item!r}. freshline computes days and dates in UTC. For days of another "
+                    f"{setting}: {key} is {item!r}. freshline computes days and dates in UTC. For days of another "
                     "zone write TIME_ZONE => '..' in a window, or from_utc_timestamp(ts, '..') in a query.",
                     where=self.where,
                 )
             if key.lower() == "spark.sql.parser.escapedstringliterals" and found[key].lower() != "false":
                 raise SettingsError(
-                    f"spark-confs: {key} is {item!r}. freshline writes values with a quote or a backslash as Spark "
+                    f"{setting}: {key} is {item!r}. freshline writes values with a quote or a backslash as Spark "
                     "reads them by default. For a text as it stands write r'..' in a query.",
                     where=self.where,
                 )
         return found
-
-
-def _field(key: str) -> str:
-    return key.replace("-", "_")

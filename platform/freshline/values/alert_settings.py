@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from freshline.errors import SettingsError
 from freshline.values.freshness import parse_seconds
 from freshline.values.rules import nearest
-from freshline.values.secret import REFERENCE
-from freshline.values.settings import AlertSettings, ChannelSettings
+from freshline.values.secret import require_reference
+from freshline.values.settings import AlertSettings, ChannelSettings, check_keys
 
 ALERT_KEYS = ("remind-after", "quarantine-share", "quarantine-rows", "channels")
 CHANNEL_OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -53,12 +53,7 @@ class _Reader:
     def alerts(self, value: object) -> AlertSettings:
         if not isinstance(value, dict):
             raise self.error("alerts is a table: [tool.freshline.alerts].")
-        for key in value:
-            if key not in ALERT_KEYS:
-                raise self.error(
-                    f"[tool.freshline.alerts] has no setting {key}.{nearest(key, ALERT_KEYS)} "
-                    f"Settings are {', '.join(ALERT_KEYS)}."
-                )
+        check_keys(value, ALERT_KEYS, "[tool.freshline.alerts]", self.where)
         default = AlertSettings()
         remind, share, rows = (value.get(key) for key in ALERT_KEYS[:3])
         channels = value.get("channels", {})
@@ -86,12 +81,7 @@ class _Reader:
                 f"{shown}: type is {kind!r}.{nearest(str(kind), known)} Accepted is {', '.join(known)}, or "
                 "module:Class of a channel of your own."
             )
-        for key in options:
-            if key not in CHANNEL_OPTIONS[kind]:
-                accepted = ("type", *CHANNEL_OPTIONS[kind])
-                raise self.error(
-                    f"{shown} has no setting {key}.{nearest(key, accepted)} Settings are {', '.join(accepted)}."
-                )
+        check_keys(options, ("type", *CHANNEL_OPTIONS[kind]), shown, self.where)
         if kind in ("webhook", "slack"):
             self.check_web(options, shown, needs_secret=kind == "webhook")
         elif kind == "email":
@@ -149,12 +139,7 @@ class _Reader:
             raise self.refuse(shown, key, address, "an address such as data@example.com")
 
     def check_reference(self, text: str, key: str, shown: str) -> None:
-        if not REFERENCE.match(text):
-            # The value is not shown: it may be the secret itself.
-            raise self.error(
-                f"{shown}: {key} is not a reference. Secrets are not written here: give ${{env:NAME}} or "
-                "${file:path}."
-            )
+        require_reference(text, f"{shown}: {key}", self.where)
 
     def text(self, options: Mapping[str, Any], key: str, shown: str) -> str:
         value = options.get(key)

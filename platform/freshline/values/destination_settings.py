@@ -12,9 +12,8 @@ from typing import Any
 
 from freshline.errors import SettingsError
 from freshline.values.alert_settings import web_problem
-from freshline.values.rules import nearest
-from freshline.values.secret import REFERENCE
-from freshline.values.settings import Destination, OpenLineageSettings
+from freshline.values.secret import require_reference
+from freshline.values.settings import Destination, OpenLineageSettings, check_keys
 
 DESTINATION_KEYS = ("url", "token", "private-addresses")
 OPENLINEAGE_KEYS = (*DESTINATION_KEYS, "file", "namespace")
@@ -45,11 +44,7 @@ class _Reader:
         if not isinstance(value, dict):
             raise self.error(f"{name} is a table: {self.name}.")
         self.values: Mapping[str, Any] = value
-        for key in value:
-            if key not in keys:
-                raise self.error(
-                    f"{self.name} has no setting {key}.{nearest(key, keys)} Settings are {', '.join(keys)}."
-                )
+        check_keys(value, keys, self.name, where)
 
     def destination(self) -> Destination:
         private = self.values.get("private-addresses", False)
@@ -62,11 +57,11 @@ class _Reader:
             problem = web_problem(url, private=private)
             if problem is not None:
                 raise self.error(f"{self.name}: url {problem}")
-        elif not REFERENCE.match(url):
-            raise self.no_reference("url")
+        else:
+            require_reference(url, f"{self.name}: url", self.where)
         token = self.text("token")
-        if token is not None and not REFERENCE.match(token):
-            raise self.no_reference("token")
+        if token is not None:
+            require_reference(token, f"{self.name}: token", self.where)
         return Destination(url, token, private)
 
     def text(self, key: str) -> str | None:
@@ -76,13 +71,6 @@ class _Reader:
         if not isinstance(value, str) or not value.strip() or value != value.strip() or not value.isprintable():
             raise self.error(f"{self.name}: {key} is no line of text.")
         return value
-
-    def no_reference(self, key: str) -> SettingsError:
-        # The value is not shown: it may be the secret itself.
-        return self.error(
-            f"{self.name}: {key} is not a reference. Secrets are not written here: give ${{env:NAME}} or "
-            "${file:path}."
-        )
 
     def error(self, sentence: str) -> SettingsError:
         return SettingsError(sentence, where=self.where)

@@ -22,6 +22,17 @@ LEAST_TOKEN = 16
 _TOKEN = re.compile(rf"[A-Za-z0-9._~-]{{{LEAST_TOKEN},512}}\Z")
 
 
+def require_reference(value: object, key: str, where: str) -> str:
+    """The reference that a setting is; raises SettingsError for anything else, which is not shown."""
+    if not isinstance(value, str) or not REFERENCE.match(value):
+        # It may be the secret itself.
+        raise SettingsError(
+            f"{key} is not a reference. Secrets are not written here: give ${{env:NAME}} or ${{file:path}}.",
+            where=where,
+        )
+    return value
+
+
 def resolve_reference(text: str, root: Path, environ: Mapping[str, str]) -> str:
     """The text that a reference stands for; other texts are returned as they are. Paths are relative to the project.
 

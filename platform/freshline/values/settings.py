@@ -7,13 +7,25 @@ state directory, so that a developer's run never touches production's tables.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from freshline.errors import SettingsError
 from freshline.values.freshness import Freshness
+from freshline.values.rules import nearest
+
+
+def check_keys(values: Iterable[str], accepted: tuple[str, ...], shown: str, where: str) -> None:
+    """Raise SettingsError for a key of a table of settings, `shown`, that is not accepted there."""
+    for key in values:
+        if key not in accepted:
+            raise SettingsError(
+                f"{shown} has no setting {key}.{nearest(key, accepted)} Settings are {', '.join(accepted)}.",
+                where=where,
+            )
 
 
 @dataclass(frozen=True)
