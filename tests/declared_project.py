@@ -76,6 +76,14 @@ class Project:
         assert len(errors) == 1, errors
         return errors[0]
 
+    def check_error(self, rule: str, *said: str, at: str | None = None) -> str:
+        """Check that one thing is wrong: the rule, what its message says, and its place if that is given."""
+        found, where, message = self.error()
+        assert (found, where) == (rule, where if at is None else at), message
+        for each in said:
+            assert each in message
+        return message
+
     def rules(self) -> list[str]:
         return [rule for rule, _, _ in self.errors()]
 

@@ -54,10 +54,7 @@ def test_every_option_and_every_fact(project):
 )
 def test_a_source_that_cannot_be_a_change_feed_is_refused(project, columns, options, rule, said):
     feed(project, columns, options)
-    ((found, _, sentence),) = project.errors()
-
-    assert found == rule
-    assert said in sentence
+    project.check_error(rule, said)
 
 
 def test_facts_of_changes_and_their_options_are_of_change_feeds(project):

@@ -206,15 +206,8 @@ def test_an_exception_in_a_declaration_is_an_error_at_its_line(project, site, mo
 
 def test_other_mistakes_of_the_declaration_are_reported_beside_it(project, site):
     project.declare("s.sql", SOURCE.replace("'path' = 'm'", "'bach' = '5'"))
-    with changed(
-        site,
-        pairs=[
-            (
-                "    def decode",
-                "    @classmethod\n    def declare(cls, options):\n        return cls(1)\n\n    def decode",
-            )
-        ],
-    ):
+    declare = "    @classmethod\n    def declare(cls, options):\n        return cls(1)\n\n"
+    with changed(site, pairs=[("    def decode", declare + "    def decode")]):
         rules = project.rules()
 
     assert sorted(rules) == ["EXTENSION", "OPTION_NEEDS", "UNKNOWN_OPTION"]
@@ -224,11 +217,10 @@ def test_a_merge_names_the_options_that_it_needs(project, site):
     project.inputs()
     project.declare("m.sql", TABLE)
     with put_merge(site):
-        rule, where, message = project.error()
+        message = project.check_error("OPTION_NEEDS", at="assets/m.sql:2")
         project.declare("m.sql", TABLE.replace("'it'", "'it', 'it.by' = 'id'"))
         assert project.errors() == []
 
-    assert (rule, where) == ("OPTION_NEEDS", "assets/m.sql:2")
     assert message == "'merge' = 'it' needs the option 'it.by': the column of the order."
 
 
@@ -264,9 +256,8 @@ def test_a_property_that_only_people_see_is_tried_when_the_source_is_declared(pr
     last = '        return {"path": self.path}\n'
     code = f"\n    @property\n    def {name}(self):\n        raise KeyError('nothing')\n"
     with changed(site, spool=[(last, last + code)]):
-        rule, _, message = project.error()
+        message = project.check_error("EXTENSION")
 
-    assert rule == "EXTENSION"
     assert message.startswith(f"Spool.{name} of freshline-spool 1.0 raised KeyError: 'nothing'")
 
 

@@ -84,17 +84,13 @@ def test_the_folder_of_dagsters_components_has_no_declarations_and_is_no_namespa
 
 def test_a_declaration_deeper_than_a_namespace_is_refused(shop):
     shop.declare("a/b/t.sql", "CREATE MATERIALIZED TABLE t AS SELECT 1 AS a")
-    rule, where, message = shop.error()
-
-    assert (rule, where) == ("FILE", "assets/a/b/t.sql:1")
-    assert "too deep" in message
+    shop.check_error("FILE", "too deep", at="assets/a/b/t.sql:1")
 
 
 @pytest.mark.parametrize("path", ["my-table.sql", "1t.sql", "my.table.sql", "my-ns/t.sql", "a b.py"])
 def test_a_file_that_no_table_can_be_named_like_is_refused(shop, path):
     shop.declare(path, "CREATE MATERIALIZED TABLE t AS SELECT 1 AS a")
-    rule, where, _ = shop.error()
-    assert (rule, where) == ("FILE_NAME", f"assets/{path}:1")
+    shop.check_error("FILE_NAME", at=f"assets/{path}:1")
 
 
 @pytest.mark.parametrize(
@@ -102,11 +98,9 @@ def test_a_file_that_no_table_can_be_named_like_is_refused(shop, path):
 )
 def test_a_table_is_named_like_its_file(shop, path, declared):
     shop.declare(path, f"\nCREATE MATERIALIZED TABLE {declared} AS SELECT 1 AS a")
-    rule, where, message = shop.error()
-
-    assert (rule, where) == ("FILE_NAME", f"assets/{path}:2")
-    assert f"declares {declared}" in message
-    assert f"move the file to {declared.replace('.', '/')}.sql" in message
+    shop.check_error(
+        "FILE_NAME", f"declares {declared}", f"move the file to {declared.replace('.', '/')}.sql", at=f"assets/{path}:2"
+    )
 
 
 def test_a_file_that_is_not_utf8_is_reported_with_its_line(shop):
@@ -121,9 +115,7 @@ def test_a_byte_order_mark_is_passed_by(shop):
 
 def test_a_link_to_nothing_is_reported(shop):
     (shop.root / "assets" / "t.sql").symlink_to(shop.root / "gone.sql")
-    rule, where, message = shop.error()
-    assert (rule, where) == ("FILE", "assets/t.sql:1")
-    assert "cannot be read" in message
+    shop.check_error("FILE", "cannot be read", at="assets/t.sql:1")
 
 
 def test_a_project_without_declarations_is_an_empty_graph(project):
@@ -132,9 +124,7 @@ def test_a_project_without_declarations_is_an_empty_graph(project):
 
 
 def test_a_folder_of_declarations_that_is_not_there_is_reported(project):
-    rule, _, message = project.error()
-    assert rule == "FILE"
-    assert "there is no folder assets" in message
+    project.check_error("FILE", "there is no folder assets")
 
 
 def test_an_empty_file_is_reported(shop):

@@ -216,10 +216,7 @@ def test_a_mistake_in_the_columns_of_a_source_is_reported_with_file_and_line(sho
 
 def refused(shop: Project, text: str, rule: str, line: int, said: str) -> None:
     shop.declare("t.py", text)
-    found = shop.errors()
-
-    assert [error[:2] for error in found] == [(rule, f"assets/t.py:{line}")], found
-    assert said in found[0][2]
+    shop.check_error(rule, said, at=f"assets/t.py:{line}")
 
 
 def test_an_error_in_a_module_of_the_project_is_reported_where_it_was_raised(shop):

@@ -24,6 +24,10 @@ S = TableName(None, "s")
 KAFKA = "'connector' = 'kafka', 'format' = 'json', 'topic' = 't', 'bootstrap.servers' = 'h:1'"
 SCHEMA = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "int", "default": 0}]}'
 FILES = "'connector' = 'files', 'format' = 'json', 'path' = 'landing/s'"
+XML = "'connector' = 'files', 'format' = 'xml', 'row-tag' = 'r', 'path' = 'x'"
+AVRO = "'connector' = 'files', 'format' = 'avro', 'path' = 'x'"
+CSV = "'connector' = 'files', 'format' = 'csv', 'path' = 'x'"
+PARQUET = "'connector' = 'files', 'format' = 'parquet', 'path' = 'x'"
 
 
 def declare(project, options: str, columns: str = "id INT, a STRING", clauses: str = "") -> None:
@@ -221,10 +225,7 @@ def test_the_value_of_a_reference_is_not_in_the_cache(project):
 )
 def test_a_reference_to_nothing_is_reported_with_its_line(project, path, said):
     declare(project, f"'connector' = 'delta', 'path' = '{path}'")
-    rule, where, message = project.error()
-
-    assert (rule, where) == ("REFERENCE", "assets/s.sql:4")
-    assert said in message
+    project.check_error("REFERENCE", said, at="assets/s.sql:4")
 
 
 @pytest.mark.parametrize(
@@ -271,12 +272,8 @@ def test_a_reference_to_nothing_is_reported_with_its_line(project, path, said):
         (FILES.replace("'json'", "'xml'"), "OPTION_NEEDS", "needs the option 'row-tag'"),
         (FILES.replace("'json'", "'xml'") + ", 'row-tag' = '<row>'", "OPTION_VALUE", "the name of an element"),
         (FILES.replace("'json'", "'text'"), "OPTION_NEEDS", "needs one column of the record, a STRING"),
-        (FILES.replace("'json'", "'avro'") + ", 'avro.schema' = 'x'", "OPTION_VALUE", "the JSON of an Avro record"),
-        (
-            FILES.replace("'json'", "'avro'") + """, 'avro.schema' = '{"type": "string"}'""",
-            "OPTION_VALUE",
-            "it is no record",
-        ),
+        (AVRO + ", 'avro.schema' = 'x'", "OPTION_VALUE", "the JSON of an Avro record"),
+        (AVRO + """, 'avro.schema' = '{"type": "string"}'""", "OPTION_VALUE", "it is no record"),
         (KAFKA + ", 'starting' = 'yesterday'", "OPTION_VALUE", "earliest, latest or a time"),
         (KAFKA + ", 'rate-limit' = '0'", "OPTION_VALUE", "a whole number from 1"),
         (KAFKA + ", 'accept-gap' = '0:9-3'", "OPTION_VALUE", "partition:from-to"),
@@ -292,18 +289,15 @@ def test_a_reference_to_nothing_is_reported_with_its_line(project, path, said):
         (FILES + ", 'owner' = '${env:X}'", "REFERENCE", "cannot take a reference"),
         ("'connector' = 'delta', 'path' = 'x', 'format' = 'json'", "OPTION_NEEDS", "needs connector = files or kafka"),
         ("'connector' = 'delta', 'path' = 'x', 'settle' = '1 second'", "OPTION_NEEDS", "needs connector = files"),
-        ("'connector' = 'files', 'format' = 'csv', 'header' = 'yes', 'path' = 'x'", "OPTION_VALUE", "true or false"),
-        ("'connector' = 'files', 'format' = 'csv', 'path' = 'x', 'separator' = ';;'", "OPTION_VALUE", "'separator'"),
-        ("'connector' = 'files', 'format' = 'csv', 'path' = 'x', 'separator' = '\"'", "OPTION_VALUE", "'separator'"),
-        ("'connector' = 'files', 'format' = 'csv', 'path' = 'x', 'escape' = ','", "OPTION_VALUE", "nor the separator"),
+        (CSV + ", 'header' = 'yes'", "OPTION_VALUE", "true or false"),
+        (CSV + ", 'separator' = ';;'", "OPTION_VALUE", "'separator'"),
+        (CSV + ", 'separator' = '\"'", "OPTION_VALUE", "'separator'"),
+        (CSV + ", 'escape' = ','", "OPTION_VALUE", "nor the separator"),
     ],
 )
 def test_an_option_that_cannot_be_is_reported(project, options, rule, said):
     declare(project, options)
-    found = project.error()
-
-    assert found[0] == rule
-    assert said in found[2]
+    project.check_error(rule, said)
 
 
 @pytest.mark.parametrize(
@@ -330,10 +324,7 @@ def test_an_option_that_cannot_be_is_reported(project, options, rule, said):
 )
 def test_a_column_that_cannot_be_is_reported_with_its_line(project, columns, rule, line, said):
     declare(project, FILES, columns=columns)
-    found = project.error()
-
-    assert found[:2] == (rule, f"assets/s.sql:{line}")
-    assert said in found[2]
+    project.check_error(rule, said, at=f"assets/s.sql:{line}")
 
 
 def test_a_delta_source_knows_nothing_beside_the_record(project):
@@ -406,10 +397,8 @@ def test_a_landing_path_that_is_no_folder_of_this_machine_is_refused(project, pa
     project.environ["LANDING"] = "s3://secret@bucket/x"
     (project.root / "a.json").write_text("{}")
     declare(project, f"'connector' = 'files', 'format' = 'json', 'path' = '{path}'")
-    rule, where, message = project.error()
+    message = project.check_error("OPTION_VALUE", said, at="assets/s.sql:4")
 
-    assert (rule, where) == ("OPTION_VALUE", "assets/s.sql:4")
-    assert said in message
     assert "secret" not in message
 
 
@@ -417,10 +406,7 @@ def test_a_landing_path_that_is_no_folder_of_this_machine_is_refused(project, pa
 def test_a_delta_source_in_a_folder_that_would_be_taken_for_another_is_refused(project, mistaken):
     written = mistaken.replace("\\", "\\\\")
     declare(project, f"'connector' = 'delta', 'path' = 'a{written}b'")
-    rule, _, message = project.error()
-
-    assert rule == "OPTION_VALUE"
-    assert f"has {mistaken!r} in it" in message
+    project.check_error("OPTION_VALUE", f"has {mistaken!r} in it")
 
 
 def test_a_delta_source_may_be_in_a_folder_that_resembles_a_pattern(project):
@@ -457,10 +443,6 @@ def test_a_source_with_very_many_columns_is_read_in_a_time_that_grows_with_their
     assert many < 24 * few
 
 
-XML = "'connector' = 'files', 'format' = 'xml', 'row-tag' = 'r', 'path' = 'x'"
-AVRO = "'connector' = 'files', 'format' = 'avro', 'path' = 'x'"
-CSV = "'connector' = 'files', 'format' = 'csv', 'path' = 'x'"
-PARQUET = "'connector' = 'files', 'format' = 'parquet', 'path' = 'x'"
 OF_TOPIC = "'connector' = 'kafka', 'topic' = 't', 'bootstrap.servers' = 'localhost:1', 'format' = "
 DEBEZIUM = OF_TOPIC + "'debezium-json'"
 PROTOBUF = OF_TOPIC + "'protobuf', 'registry.url' = 'http://localhost:1'"
@@ -487,11 +469,9 @@ def test_a_type_that_no_record_of_the_format_gives_is_refused_with_its_line(proj
     project.environ["URL"] = "postgresql://u@h/d"
     key = "PRIMARY KEY (id)" if options in (DEBEZIUM, POSTGRES) else "other STRING"
     declare(project, options, columns=f"id INT,\nm {kind},\n{key}")
-    rule, where, message = project.error()
+    message = project.check_error("COLUMN_TYPE", said, at="assets/s.sql:3")
 
-    assert (rule, where) == ("COLUMN_TYPE", "assets/s.sql:3")
     assert message.startswith(f"column m is {normalise_type(kind)}, which")
-    assert said in message
 
 
 @pytest.mark.parametrize(

@@ -153,10 +153,7 @@ def test_a_name_has_a_namespace_and_tables_read_each_other(shop):
 def test_a_mistake_has_its_line(shop, fields, rule, line, said):
     in_yaml(shop, entry(fields))
 
-    found, where, message = shop.error()
-
-    assert (found, where) == (rule, f"{FILE}:{line}")
-    assert said in message
+    shop.check_error(rule, said, at=f"{FILE}:{line}")
 
 
 def test_all_mistakes_are_reported_and_who_reads_a_broken_table_is_not_blamed(shop):

@@ -53,11 +53,12 @@ def test_auto_is_no_mode_of_its_own(shop):
 @pytest.mark.parametrize("word", ["CONTINUOUS", "INCREMENTAL"])
 def test_a_query_that_nothing_drives_cannot_be_kept_by_changes(shop, word):
     shop.table("t", "SELECT 1 AS one", header=f"REFRESH_MODE = {word}")
-    rule, where, message = shop.error()
-
-    assert (rule, where) == ("REFRESH_MODE", "assets/t.sql:2")
-    assert f"REFRESH_MODE = {word} cannot be had: no input drives its query" in message
-    assert "Take BATCH, or AUTO." in message
+    shop.check_error(
+        "REFRESH_MODE",
+        f"REFRESH_MODE = {word} cannot be had: no input drives its query",
+        "Take BATCH, or AUTO.",
+        at="assets/t.sql:2",
+    )
 
 
 def test_auto_does_without_what_it_cannot_have_and_says_so(shop):
@@ -101,9 +102,7 @@ def test_a_python_table_without_a_promise_is_not_kept_continuously(shop):
     assert "promises neither keys nor append" in graph.mode_reason(T)
 
     shop.declare("t.py", PYTHON.format(mode=', mode="continuous"'))
-    rule, where, message = shop.error()
-    assert (rule, where) == ("REFRESH_MODE", "assets/t.py:3")
-    assert "Take INCREMENTAL or BATCH, or AUTO." in message
+    shop.check_error("REFRESH_MODE", "Take INCREMENTAL or BATCH, or AUTO.", at="assets/t.py:3")
 
 
 def test_a_source_has_the_mode_of_its_freshness(shop):

@@ -66,10 +66,7 @@ def test_a_declaration_is_read_anew_when_its_package_has_changed(project, site):
 def test_its_options_are_judged_as_all_are(project, site, more, rule, said):
     declare(project, more)
     with stranger(site):
-        found = project.error()
-
-    assert found[0] == rule
-    assert said in found[2]
+        project.check_error(rule, said)
 
 
 def test_options_that_a_connector_needs_are_asked_for(project, site):
@@ -86,9 +83,8 @@ def test_options_that_a_connector_needs_are_asked_for(project, site):
 def test_a_name_that_no_package_has_is_refused_with_those_that_there_are(project, site):
     project.declare("s.sql", "CREATE SOURCE s (id INT) WITH ('connector' = 'spol', 'format' = 'json')")
     with stranger(site):
-        rule, where, message = project.error()
+        message = project.check_error("EXTENSION", at="assets/s.sql:1")
 
-    assert (rule, where) == ("EXTENSION", "assets/s.sql:1")
     assert message == (
         "connector 'spol' does not come with freshline, and no installed package has it. Did you mean spool? Install "
         "the package that it is of, or correct the name. "
@@ -105,9 +101,8 @@ def test_a_name_that_no_package_has_is_refused_with_those_that_there_are(project
 )
 def test_a_name_that_an_uninstalled_package_had_is_one_mistake_that_names_it(project, kind, options):
     project.declare("s.sql", f"CREATE SOURCE s (id INT) WITH ({options})")
-    rule, where, message = project.error()
+    message = project.check_error("EXTENSION", at="assets/s.sql:1")
 
-    assert (rule, where) == ("EXTENSION", "assets/s.sql:1")
     name = "spool" if kind == "connector" else "lines"
     assert message.startswith(f"{kind} '{name}' does not come with freshline, and no installed package has it.")
 
@@ -116,9 +111,8 @@ def test_a_name_in_two_packages_is_refused_with_both(project, site):
     declare(project)
     write_package(site, "other-spool", {"freshline.connectors": {"spool": "spool:Spool"}}, version="2.3")
     with stranger(site):
-        rule, where, message = project.error()
+        message = project.check_error("EXTENSION", at="assets/s.sql:4")
 
-    assert (rule, where) == ("EXTENSION", "assets/s.sql:4")
     assert message == "connector 'spool' is in freshline-spool 1.0 and other-spool 2.3. Uninstall all but one of them."
 
 
@@ -140,11 +134,7 @@ def test_a_package_that_does_not_load_is_named_with_the_reason(project, site, co
     write_package(site, "broken-package", {"freshline.connectors": {"it": "broken:It"}})
     project.declare("s.sql", "CREATE SOURCE s (id INT) WITH ('connector' = 'it', 'format' = 'json')")
     with on_the_path(site, ("broken",)):
-        rule, _, message = project.error()
-
-    assert rule == "EXTENSION"
-    assert "'it' of broken-package 1.0" in message
-    assert said in message
+        project.check_error("EXTENSION", "'it' of broken-package 1.0", said)
 
 
 def test_shipped_names_are_found_without_a_search_of_other_packages(monkeypatch):

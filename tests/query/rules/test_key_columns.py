@@ -8,12 +8,7 @@ from tests.query.compact import check_keys
 
 # Each: the query, the inputs that changed, the columns, and what is asked for.
 CASES = {
-    "GROUP BY": (
-        "SELECT k, sum(v) AS s FROM o GROUP BY k",
-        "o",
-        "k",
-        "SELECT a0.k FROM o* a0",
-    ),
+    "GROUP BY": ("SELECT k, sum(v) AS s FROM o GROUP BY k", "o", "k", "SELECT a0.k FROM o* a0"),
     "GROUP BY an expression, by its place": (
         "SELECT k % 2 AS p, count(*) AS n FROM o GROUP BY 1",
         "o",
@@ -26,18 +21,8 @@ CASES = {
         "k",
         "SELECT a0.k FROM o* a0 WHERE (a0.v > 0)",
     ),
-    "some grouping columns": (
-        "SELECT k, count(*) AS n FROM o GROUP BY k, day",
-        "o",
-        "k",
-        "SELECT a0.k FROM o* a0",
-    ),
-    "count distinct": (
-        "SELECT k, count(DISTINCT v) AS n FROM o GROUP BY k",
-        "o",
-        "k",
-        "SELECT a0.k FROM o* a0",
-    ),
+    "some grouping columns": ("SELECT k, count(*) AS n FROM o GROUP BY k, day", "o", "k", "SELECT a0.k FROM o* a0"),
+    "count distinct": ("SELECT k, count(DISTINCT v) AS n FROM o GROUP BY k", "o", "k", "SELECT a0.k FROM o* a0"),
     "GROUP BY over a join": (
         "SELECT c.name, sum(o.v) AS s FROM o LEFT JOIN c ON o.k = c.k GROUP BY c.name",
         "c",
@@ -84,12 +69,7 @@ CASES = {
         "k",
         "SELECT a0.k FROM o* a0",
     ),
-    "DISTINCT": (
-        "SELECT DISTINCT k, v FROM o",
-        "o",
-        "k v",
-        "SELECT a0.k, a0.v FROM o* a0",
-    ),
+    "DISTINCT": ("SELECT DISTINCT k, v FROM o", "o", "k v", "SELECT a0.k, a0.v FROM o* a0"),
     "a sorted list": (
         "SELECT k, sort_array(collect_list(v)) AS l FROM o GROUP BY k",
         "o",

@@ -8,28 +8,25 @@ from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.keys import Affected, find_affected
 from tests.query.compact import SCHEMA, affected, reason, shown
 
-# Each: the query, the inputs that changed, and the refusal.
+# Each: the query, the input that changed where it is not o, and the refusal.
 REFUSALS = {
-    "LIMIT": ("SELECT id FROM o ORDER BY id LIMIT 3", "o", "TOP_N(LIMIT 3)"),
-    "OFFSET": ("SELECT id FROM o ORDER BY id OFFSET 3", "o", "TOP_N(OFFSET 3)"),
+    "LIMIT": ("SELECT id FROM o ORDER BY id LIMIT 3", "TOP_N(LIMIT 3)"),
+    "OFFSET": ("SELECT id FROM o ORDER BY id OFFSET 3", "TOP_N(OFFSET 3)"),
     "LIMIT in a derived table that did not change": (
         "SELECT o.id FROM o JOIN (SELECT k FROM c ORDER BY k LIMIT 2) x ON x.k = o.k",
-        "o",
         "TOP_N(LIMIT 2)",
     ),
-    "LIMIT of a set operation": ("(SELECT k FROM o) UNION ALL (SELECT k FROM c) LIMIT 2", "o", "UNSUPPORTED(LIMIT 2)"),
-    "an aggregate over all rows": ("SELECT sum(v) AS s FROM o", "o", "NO_KEY(an aggregate over all rows)"),
+    "LIMIT of a set operation": ("(SELECT k FROM o) UNION ALL (SELECT k FROM c) LIMIT 2", "UNSUPPORTED(LIMIT 2)"),
+    "an aggregate over all rows": ("SELECT sum(v) AS s FROM o", "NO_KEY(an aggregate over all rows)"),
     "an aggregate over all rows that is not shown": (
         "SELECT count(*) AS n, sum(v) / count(*) AS mean FROM o",
-        "o",
         "HIDDEN_AGGREGATE(SUM(v))",
     ),
     "an aggregate that the parser does not know": (
         "SELECT try_sum(v) AS s FROM o",
-        "o",
         "NO_KEY(an aggregate over all rows)",
     ),
-    "HAVING without GROUP BY": ("SELECT 1 AS n FROM o HAVING count(*) > 1", "o", "NO_KEY(an aggregate over all rows)"),
+    "HAVING without GROUP BY": ("SELECT 1 AS n FROM o HAVING count(*) > 1", "NO_KEY(an aggregate over all rows)"),
     "a scalar subquery that is the same for every row": (
         "SELECT id, (SELECT max(w) FROM d) AS m FROM o",
         "d",
@@ -47,33 +44,28 @@ REFUSALS = {
     ),
     "grouping columns that are not selected": (
         "SELECT count(*) AS n FROM o GROUP BY k",
-        "o",
         "NO_KEY(GROUP BY k, of which the select list has nothing)",
     ),
     "an expression over grouping columns": (
         "SELECT k + 1 AS x, count(*) AS n FROM o GROUP BY k",
-        "o",
         "NO_KEY(GROUP BY k, of which the select list has nothing)",
     ),
-    "GROUP BY ALL": ("SELECT k, count(*) AS n FROM o GROUP BY ALL", "o", "UNSUPPORTED(GROUP BY ALL)"),
+    "GROUP BY ALL": ("SELECT k, count(*) AS n FROM o GROUP BY ALL", "UNSUPPORTED(GROUP BY ALL)"),
     "partition columns that are not selected": (
         "SELECT rank() OVER (PARTITION BY k ORDER BY v) AS n FROM o",
-        "o",
         "NO_KEY(RANK() OVER (PARTITION BY k ORDER BY v), of which the select list has no column)",
     ),
     "a window without partition": (
         "SELECT id, rank() OVER (ORDER BY v) AS r FROM o",
-        "o",
         "WINDOW_WITHOUT_PARTITION(RANK() OVER (ORDER BY v))",
     ),
     "a window without partition over groups": (
         "SELECT k, rank() OVER (ORDER BY sum(v)) AS r FROM o GROUP BY k",
-        "o",
         "WINDOW_WITHOUT_PARTITION(RANK() OVER (ORDER BY SUM(v)))",
     ),
-    "first": ("SELECT k, first(v) AS f FROM o GROUP BY k", "o", "NONDETERMINISTIC(FIRST(v))"),
-    "collect_list": ("SELECT k, collect_list(v) AS l FROM o GROUP BY k", "o", "NONDETERMINISTIC(COLLECT_LIST(v))"),
-    "collect_set": ("SELECT k, collect_set(v) AS l FROM o GROUP BY k", "o", "NONDETERMINISTIC(COLLECT_SET(v))"),
+    "first": ("SELECT k, first(v) AS f FROM o GROUP BY k", "NONDETERMINISTIC(FIRST(v))"),
+    "collect_list": ("SELECT k, collect_list(v) AS l FROM o GROUP BY k", "NONDETERMINISTIC(COLLECT_LIST(v))"),
+    "collect_set": ("SELECT k, collect_set(v) AS l FROM o GROUP BY k", "NONDETERMINISTIC(COLLECT_SET(v))"),
     "first in a subquery": (
         "SELECT id, (SELECT first(name) FROM c WHERE c.k = o.k) AS f FROM o",
         "c",
@@ -81,43 +73,35 @@ REFUSALS = {
     ),
     "any_value of an input that did not change": (
         "SELECT o.id, x.n FROM o JOIN (SELECT k, any_value(name) AS n FROM c GROUP BY k) x ON x.k = o.k",
-        "o",
         "NONDETERMINISTIC(ANY_VALUE(name))",
     ),
     "a time window of a length that rows have": (
         "SELECT window(day, v) AS w, count(*) AS n FROM o GROUP BY window(day, v)",
-        "o",
         "UNSUPPORTED(WINDOW(day, v))",
     ),
     "a time window over a time window": (
         "SELECT window(window_time(w), '1 day') AS d FROM (SELECT window(day, '1 hour') AS w FROM o) AS o",
-        "o",
         "UNSUPPORTED(WINDOW(WINDOW_TIME(w), '1 day'))",
     ),
     "a session window": (
         "SELECT session_window(day, '1 day') AS w, count(*) AS n FROM o GROUP BY session_window(day, '1 day')",
-        "o",
         "NO_KEY(GROUP BY SESSION_WINDOW(day, '1 day'), of which the select list has nothing)",
     ),
     "a session window whose key is not shown": (
         "SELECT session_window.start AS s, count(*) AS n FROM o GROUP BY k, session_window(day, '1 day')",
-        "o",
         "NO_KEY(GROUP BY k, SESSION_WINDOW(day, '1 day'), of which the select list has nothing)",
     ),
     "a session window in a rollup": (
         "SELECT k, count(*) AS n FROM o GROUP BY ROLLUP (k, session_window(day, '1 day'))",
-        "o",
         "UNSUPPORTED(SESSION_WINDOW(day, '1 day'))",
     ),
-    "NATURAL JOIN": ("SELECT o.id FROM o NATURAL JOIN c", "o", "UNSUPPORTED(NATURAL JOIN c)"),
+    "NATURAL JOIN": ("SELECT o.id FROM o NATURAL JOIN c", "UNSUPPORTED(NATURAL JOIN c)"),
     "JOIN LATERAL in a derived table": (
         "SELECT y.id FROM (SELECT o.id, x.w FROM o JOIN LATERAL (SELECT max(w) AS w FROM d WHERE d.name = o.day) x) y",
-        "o",
         "UNSUPPORTED(LATERAL (SELECT MAX(w) AS w FROM d WHERE name = day))",
     ),
     "JOIN LATERAL of which alone columns are shown": (
         "SELECT x.w FROM o JOIN LATERAL (SELECT max(w) AS w FROM d WHERE d.name = o.day) x",
-        "o",
         "INEXACT_KEY(SELECT w FROM o)",
     ),
     "JOIN LATERAL that is the same for every row": (
@@ -137,12 +121,10 @@ REFUSALS = {
     ),
     "a join in parentheses": (
         "SELECT o.id FROM (o JOIN c ON o.k = c.k)",
-        "o",
         "UNSUPPORTED((o AS o JOIN c AS c ON o.k = c.k))",
     ),
     "a subquery in ON of a full join": (
         "SELECT o.id FROM o FULL JOIN c ON o.k = c.k AND EXISTS (SELECT 1 FROM d WHERE d.w = c.id)",
-        "o",
         "UNSUPPORTED(a subquery in FULL JOIN c ON k = k AND EXISTS(SELECT 1 AS 1 FROM d WHER...)",
     ),
     "a subquery in ON alone": (
@@ -155,31 +137,23 @@ REFUSALS = {
         "d",
         "INEXACT_KEY(SELECT id FROM o LEFT JOIN c ON (k = k))",
     ),
-    "rows of a function": ("SELECT o.id FROM o CROSS JOIN range(3) r", "o", "UNSUPPORTED(RANGE(3))"),
+    "rows of a function": ("SELECT o.id FROM o CROSS JOIN range(3) r", "UNSUPPORTED(RANGE(3))"),
     "VALUES whose rows are no tuples": (
         "SELECT o.id FROM o JOIN VALUES 1, 2 AS x(k) ON x.k = o.k",
-        "o",
         "UNSUPPORTED(VALUES (1), (2 AS x) AS _t0(k))",
     ),
-    "VALUES in IN": ("SELECT id FROM o WHERE k IN (VALUES 1, 2)", "o", "UNSUPPORTED(VALUES (1), (2))"),
+    "VALUES in IN": ("SELECT id FROM o WHERE k IN (VALUES 1, 2)", "UNSUPPORTED(VALUES (1), (2))"),
     "columns of one name": (
         "SELECT a.id, b.id FROM o a JOIN o b ON a.k = b.k UNION ALL SELECT k, id FROM c",
-        "o",
         "UNSUPPORTED(columns that share a name, or have none: id, id)",
     ),
     "a generator of several columns": (
         "SELECT posexplode(arr) AS (p, e) FROM o",
-        "o",
         "UNSUPPORTED(columns that share a name, or have none: p, e)",
     ),
-    "UNION BY NAME": (
-        "SELECT k, id FROM o UNION ALL BY NAME SELECT id, k FROM c",
-        "o",
-        "UNSUPPORTED(UNION BY NAME)",
-    ),
+    "UNION BY NAME": ("SELECT k, id FROM o UNION ALL BY NAME SELECT id, k FROM c", "UNSUPPORTED(UNION BY NAME)"),
     "WITH RECURSIVE": (
         "WITH RECURSIVE t AS (SELECT k FROM o UNION ALL SELECT k + 1 AS k FROM t WHERE k < 3) SELECT k FROM t",
-        "o",
         "RECURSIVE",
     ),
     "IN of several columns": (
@@ -217,12 +191,10 @@ REFUSALS = {
     ),
     "a star inside of a function": (
         "SELECT xxhash64(*) AS h, count(*) AS n FROM o GROUP BY xxhash64(*)",
-        "o",
         "UNSUPPORTED(XXHASH64(*): a star inside of a function)",
     ),
     "an unknown column": (
         "SELECT nothing FROM o",
-        "o",
         "UNSUPPORTED(not understood: Column 'nothing' could not be resolved. Line: 1, Col: 14)",
     ),
 }
@@ -230,9 +202,9 @@ REFUSALS = {
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_a_refusal_says_what_stands_in_the_way(name):
-    query, changed, refusal = REFUSALS[name]
+    query, *changed, refusal = REFUSALS[name]
 
-    assert reason(query, changed) == refusal
+    assert reason(query, *(changed or ["o"])) == refusal
 
 
 def test_an_input_called_like_one_of_the_views_is_refused():

@@ -14,24 +14,14 @@ CASES = {
         "id",
         "SELECT a0.id FROM o* a0 WHERE (a0.v > 1)",
     ),
-    "an expression alone": (
-        "SELECT v + 1 AS w FROM o",
-        "o",
-        "w",
-        "SELECT a0.v + 1 AS w FROM o* a0",
-    ),
+    "an expression alone": ("SELECT v + 1 AS w FROM o", "o", "w", "SELECT a0.v + 1 AS w FROM o* a0"),
     "a lateral view": (
         "SELECT id, e FROM o LATERAL VIEW OUTER explode(arr) t AS e WHERE e > 1",
         "o",
         "id",
         "SELECT a0.id FROM o* a0 LATERAL VIEW OUTER EXPLODE(a0.arr) t AS e WHERE (t.e > 1)",
     ),
-    "explode in the select list": (
-        "SELECT id, explode(arr) AS e FROM o",
-        "o",
-        "id",
-        "SELECT a0.id FROM o* a0",
-    ),
+    "explode in the select list": ("SELECT id, explode(arr) AS e FROM o", "o", "id", "SELECT a0.id FROM o* a0"),
     "an inner join, one side": (
         "SELECT o.id, c.name FROM o JOIN c ON o.k = c.k",
         "c",
@@ -141,12 +131,7 @@ CASES = {
             "FROM c* a1 WHERE (a0.k = a1.k))) AND (a2.name = a1.name)))"
         ),
     ),
-    "USING": (
-        "SELECT k, o.id FROM o JOIN c USING (k)",
-        "c",
-        "id",
-        "SELECT a0.id FROM o+ a0 JOIN c* a1 ON a0.k = a1.k",
-    ),
+    "USING": ("SELECT k, o.id FROM o JOIN c USING (k)", "c", "id", "SELECT a0.id FROM o+ a0 JOIN c* a1 ON a0.k = a1.k"),
     "EXISTS": (
         "SELECT c.id FROM c WHERE EXISTS (SELECT 1 FROM o WHERE o.k = c.k AND o.v > 2)",
         "o",
