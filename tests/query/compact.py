@@ -56,11 +56,15 @@ def shown(found: Affected) -> tuple[str, ...]:
 
 
 def check_keys(query: str, changed: str, columns: str, *asked: str) -> None:
-    """Check the columns that the analysis chooses when inputs changed, and everything that is asked for."""
+    """Check the columns that the analysis chooses when inputs changed, and everything that is asked for.
+
+    A query with `o±` stands for two: one of the new rows, and one of the old.
+    """
     found = affected(query, *changed.split())
+    signs = ((each, "+-" if "±" in each else "+") for each in asked)
 
     assert " ".join(found.columns) == columns
-    assert shown(found) == asked
+    assert shown(found) == tuple(each.replace("±", sign) for each, both in signs for sign in both)
 
 
 def reason(query: str, *changed: str, schema: Mapping[str, Sequence[str]] = SCHEMA) -> str:

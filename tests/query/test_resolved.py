@@ -121,8 +121,7 @@ CASES = {
         "0_stage+ = SELECT a0.k, SUM(a0.v) AS s FROM o+ a0 GROUP BY a0.k",
         "0_stage*(k) = SELECT a0.k FROM o* a0",
         "SELECT a1.k FROM 0_stage* a1",
-        "SELECT a1.k FROM 0_stage+ a1 LEFT JOIN 0_stage* a2 ON a1.k = a2.k + 1",
-        "SELECT a1.k FROM 0_stage- a1 LEFT JOIN 0_stage* a2 ON a1.k = a2.k + 1",
+        "SELECT a1.k FROM 0_stage± a1 LEFT JOIN 0_stage* a2 ON a1.k = a2.k + 1",
     ),
     "a common table called like the source that it hides": (
         "WITH o AS (SELECT id, k FROM o WHERE v > 1) SELECT o.id FROM o",

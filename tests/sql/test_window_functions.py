@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.project import read_project
-from freshline.declare.project_settings import read_settings
-from freshline.errors import DeclarationError, DeclarationErrors
+from freshline.errors import DeclarationError
 from freshline.sql.query_parser import parse_query
 from freshline.sql.tokens import Text
 from freshline.sql.window_functions import lower_windows
@@ -217,31 +215,19 @@ def test_a_call_that_is_no_window_is_refused_with_its_line(call, said):
     assert "t.sql:2" in found
 
 
-def test_a_declared_column_that_is_no_time_is_refused_with_its_line(tmp_path):
-    (tmp_path / "assets").mkdir()
-    (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
-    (tmp_path / "assets" / "ev.sql").write_text(
-        "CREATE SOURCE ev (id BIGINT, said STRING, ts TIMESTAMP_NTZ)\n"
-        "WITH ('connector' = 'files', 'path' = 'landing/ev', 'format' = 'json');\n",
-        encoding="utf-8",
-    )
-    query = "SELECT\n  window_start\nFROM TUMBLE(TABLE EV, DESCRIPTOR({column}), INTERVAL '1' HOUR)"
-    head = "CREATE MATERIALIZED TABLE t\nFRESHNESS = INTERVAL '1' HOUR\nAS "
-    file = tmp_path / "assets" / "t.sql"
-    file.write_text(head + query.format(column="Said"), encoding="utf-8")
-    with pytest.raises(DeclarationErrors) as caught:
-        read_project(read_settings(tmp_path, {}), {})
+FILES = "WITH ('connector' = 'files', 'path' = 'landing/{}', 'format' = 'json')"
 
-    [error] = caught.value.errors
-    assert (error.rule, error.where) == ("WINDOW_TIME", "assets/t.sql:5")
-    assert "Said, which is STRING and no TIMESTAMP" in error.message
-    file.write_text(
-        f"{head}WITH ev AS (SELECT CAST(said AS TIMESTAMP) AS said FROM ev) {query.format(column='said')}",
-        encoding="utf-8",
-    )
-    assert read_project(read_settings(tmp_path, {}), {}).table(TableName(None, "t")).columns == ("window_start",)
-    file.write_text(head + query.format(column="ts"), encoding="utf-8")
-    assert read_project(read_settings(tmp_path, {}), {}).table(TableName(None, "t")).columns == ("window_start",)
+
+def test_a_declared_column_that_is_no_time_is_refused_with_its_line(project):
+    project.declare("ev.sql", f"CREATE SOURCE ev (id BIGINT, said STRING, ts TIMESTAMP_NTZ) {FILES.format('ev')}")
+    query = "SELECT\n  window_start\nFROM TUMBLE(TABLE EV, DESCRIPTOR({}), INTERVAL '1' HOUR)"
+    project.table("t", query.format("Said"))
+    project.check_error("WINDOW_TIME", "Said, which is STRING and no TIMESTAMP", at="assets/t.sql:5")
+
+    cast = "WITH ev AS (SELECT CAST(said AS TIMESTAMP) AS said FROM ev) "
+    for text in (cast + query.format("said"), query.format("ts")):
+        project.table("t", text)
+        assert project.read().table(TableName(None, "t")).columns == ("window_start",)
 
 
 @pytest.mark.parametrize(
@@ -258,27 +244,17 @@ def test_a_declared_column_that_is_no_time_is_refused_with_its_line(tmp_path):
         ("TABLE ev", "k, id", "WINDOW_TIME: COUNT_WINDOW puts rows into windows by k, which is STRING"),
     ],
 )
-def test_rows_are_counted_in_a_total_order_only(tmp_path, input_, order, said):
-    (tmp_path / "assets").mkdir()
-    (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
-    files = "WITH ('connector' = 'files', 'path' = 'landing/ev', 'format' = 'json');\n"
-    head = "FRESHNESS = INTERVAL '1' HOUR\nAS"
-    declarations = {
-        "ev": f"CREATE SOURCE ev (id BIGINT, k STRING, ts TIMESTAMP, PRIMARY KEY (id)) {files}",
-        "bag": f"CREATE SOURCE bag (k STRING, ts TIMESTAMP) {files.replace('landing/ev', 'landing/bag')}",
-        "made": f"CREATE MATERIALIZED TABLE made (PRIMARY KEY (ts)) {head} SELECT ts, 1 AS s FROM ev GROUP BY ts;\n",
-        "t": f"CREATE MATERIALIZED TABLE t {head}\nWITH w AS (SELECT * FROM ev) SELECT window_number\n"
-        f"FROM COUNT_WINDOW({input_} ORDER BY {order}, SIZE => 10)",
-    }
-    for name, text in declarations.items():
-        (tmp_path / "assets" / f"{name}.sql").write_text(text, encoding="utf-8")
+def test_rows_are_counted_in_a_total_order_only(project, input_, order, said):
+    columns = "id BIGINT, k STRING, ts TIMESTAMP, PRIMARY KEY (id)"
+    project.declare("ev.sql", f"CREATE SOURCE ev ({columns}) {FILES.format('ev')}")
+    project.declare("bag.sql", f"CREATE SOURCE bag (k STRING, ts TIMESTAMP) {FILES.format('bag')}")
+    project.table("made", "SELECT ts, 1 AS s FROM ev GROUP BY ts", keys="PRIMARY KEY (ts)")
+    counted = f"COUNT_WINDOW({input_} ORDER BY {order}, SIZE => 10)"
+    project.table("t", f"WITH w AS (SELECT * FROM ev) SELECT window_number\nFROM {counted}")
     if said is None:
-        found = read_project(read_settings(tmp_path, {}), {})
-        assert found.table(TableName(None, "t")).columns == ("window_number",)
+        assert project.read().table(TableName(None, "t")).columns == ("window_number",)
         return
-    with pytest.raises(DeclarationErrors) as caught:
-        read_project(read_settings(tmp_path, {}), {})
+    rule, where, message = project.error()
 
-    [error] = caught.value.errors
-    assert error.where == "assets/t.sql:4"
-    assert said in f"{error.rule}: {error.message}"
+    assert where == "assets/t.sql:4"
+    assert said in f"{rule}: {message}"

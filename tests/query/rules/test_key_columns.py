@@ -87,12 +87,8 @@ CASES = {
         "o",
         "id",
         (
-            "SELECT r.id FROM (SELECT a0.id, a0.k AS p0 FROM o+ a0) r LEFT SEMI JOIN (SELECT a0.k AS k0 FROM "
-            "o* a0) k ON r.p0 <=> k.k0"
-        ),
-        (
-            "SELECT r.id FROM (SELECT a0.id, a0.k AS p0 FROM o- a0) r LEFT SEMI JOIN (SELECT a0.k AS k0 FROM "
-            "o* a0) k ON r.p0 <=> k.k0"
+            "SELECT r.id FROM (SELECT a0.id, a0.k AS p0 FROM o± a0) r LEFT SEMI JOIN (SELECT a0.k AS k0 FROM o* a0) k "
+            "ON r.p0 <=> k.k0"
         ),
     ),
     "a named window": (
@@ -112,20 +108,12 @@ CASES = {
         "o",
         "k day",
         (
-            "SELECT r.k, r.day FROM (SELECT a0.k, a0.day, a0.k AS p0 FROM o+ a0) r LEFT SEMI JOIN (SELECT a0.k AS "
+            "SELECT r.k, r.day FROM (SELECT a0.k, a0.day, a0.k AS p0 FROM o± a0) r LEFT SEMI JOIN (SELECT a0.k AS k0 "
+            "FROM o* a0) k ON r.p0 <=> k.k0"
+        ),
+        (
+            "SELECT r.k, r.day FROM (SELECT a0.k, a0.day, a0.day AS p0 FROM o± a0) r LEFT SEMI JOIN (SELECT a0.day AS "
             "k0 FROM o* a0) k ON r.p0 <=> k.k0"
-        ),
-        (
-            "SELECT r.k, r.day FROM (SELECT a0.k, a0.day, a0.k AS p0 FROM o- a0) r LEFT SEMI JOIN (SELECT a0.k AS "
-            "k0 FROM o* a0) k ON r.p0 <=> k.k0"
-        ),
-        (
-            "SELECT r.k, r.day FROM (SELECT a0.k, a0.day, a0.day AS p0 FROM o+ a0) r LEFT SEMI JOIN (SELECT "
-            "a0.day AS k0 FROM o* a0) k ON r.p0 <=> k.k0"
-        ),
-        (
-            "SELECT r.k, r.day FROM (SELECT a0.k, a0.day, a0.day AS p0 FROM o- a0) r LEFT SEMI JOIN (SELECT "
-            "a0.day AS k0 FROM o* a0) k ON r.p0 <=> k.k0"
         ),
     ),
     "QUALIFY": (

@@ -32,10 +32,8 @@ CASES = {
         "SELECT o.id, c.name FROM o JOIN c ON o.k = c.k",
         "o c",
         "id name",
-        "SELECT a0.id, a1.name FROM o* a0 JOIN c+ a1 ON a0.k = a1.k",
-        "SELECT a0.id, a1.name FROM o* a0 JOIN c- a1 ON a0.k = a1.k",
-        "SELECT a0.id, a1.name FROM o+ a0 JOIN c* a1 ON a0.k = a1.k",
-        "SELECT a0.id, a1.name FROM o- a0 JOIN c* a1 ON a0.k = a1.k",
+        "SELECT a0.id, a1.name FROM o* a0 JOIN c± a1 ON a0.k = a1.k",
+        "SELECT a0.id, a1.name FROM o± a0 JOIN c* a1 ON a0.k = a1.k",
     ),
     "a left join, the optional side": (
         "SELECT o.id, c.name FROM o LEFT JOIN c ON o.k = c.k AND c.id > 1",
@@ -97,10 +95,8 @@ CASES = {
         "SELECT a.id, b.v FROM o a JOIN o b ON a.k = b.v",
         "o",
         "id v",
-        "SELECT a0.id, a1.v FROM o* a0 JOIN o+ a1 ON a0.k = a1.v",
-        "SELECT a0.id, a1.v FROM o* a0 JOIN o- a1 ON a0.k = a1.v",
-        "SELECT a0.id, a1.v FROM o+ a0 JOIN o* a1 ON a0.k = a1.v",
-        "SELECT a0.id, a1.v FROM o- a0 JOIN o* a1 ON a0.k = a1.v",
+        "SELECT a0.id, a1.v FROM o* a0 JOIN o± a1 ON a0.k = a1.v",
+        "SELECT a0.id, a1.v FROM o± a0 JOIN o* a1 ON a0.k = a1.v",
     ),
     "three joined": (
         "SELECT o.id, d.w FROM o LEFT JOIN c ON o.k = c.k LEFT JOIN d ON d.name = c.name",
@@ -149,8 +145,7 @@ CASES = {
         "o c",
         "id",
         "SELECT a1.id FROM c* a1 WHERE (a1.id > 0)",
-        "SELECT a1.id FROM c+ a1 WHERE (EXISTS(SELECT 1 FROM o* a0 WHERE (a0.k = a1.k))) AND (a1.id > 0)",
-        "SELECT a1.id FROM c- a1 WHERE (EXISTS(SELECT 1 FROM o* a0 WHERE (a0.k = a1.k))) AND (a1.id > 0)",
+        "SELECT a1.id FROM c± a1 WHERE (EXISTS(SELECT 1 FROM o* a0 WHERE (a0.k = a1.k))) AND (a1.id > 0)",
     ),
     "EXISTS with a LIMIT": (
         "SELECT c.id FROM c WHERE EXISTS (SELECT 1 FROM o WHERE o.k = c.k LIMIT 1)",
@@ -244,12 +239,8 @@ CASES = {
         "o",
         "x m",
         (
-            "SELECT a1.id + 1 AS x, (SELECT MAX(a0.v) AS _col_0 FROM o+ a0 WHERE a0.k = a1.k) AS m FROM c+ a1 "
-            "WHERE (EXISTS(SELECT 1 FROM o* a0 WHERE (a0.k = a1.k)))"
-        ),
-        (
-            "SELECT a1.id + 1 AS x, (SELECT MAX(a0.v) AS _col_0 FROM o- a0 WHERE a0.k = a1.k) AS m FROM c+ a1 "
-            "WHERE (EXISTS(SELECT 1 FROM o* a0 WHERE (a0.k = a1.k)))"
+            "SELECT a1.id + 1 AS x, (SELECT MAX(a0.v) AS _col_0 FROM o± a0 WHERE a0.k = a1.k) AS m FROM c+ a1 WHERE "
+            "(EXISTS(SELECT 1 FROM o* a0 WHERE (a0.k = a1.k)))"
         ),
     ),
 }
