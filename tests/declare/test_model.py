@@ -2,49 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
-from freshline.declare.graph import Graph
-from freshline.declare.project import read_project, read_settings
 from freshline.errors import DeclarationError
 from freshline.plan.definition import ChangeClass, classify_change, definition_of
 from freshline.testing.models import linear_model
 from freshline.values.names import TableName
+from tests.declared_project import Project
 
 TRIP = "CREATE SOURCE trip (id BIGINT, miles DOUBLE, wind INT, at TIMESTAMP) WITH ('connector' = 'delta', 'path' = 'x')"
 TABLE = "CREATE MATERIALIZED TABLE t{} FRESHNESS = INTERVAL '5' MINUTE AS\nSELECT id, {} AS p FROM trip"
 
 
-class Project:
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        (root / "assets").mkdir()
-        (root / "pyproject.toml").write_text("[tool.freshline]\n")
-        (root / "delay.onnx").write_bytes(linear_model([2.0, 0.5], 1.0))
-        self.declare("trip", TRIP)
-        self.declare("delay", "CREATE MODEL delay WITH ('path' = 'delay.onnx')")
-
-    def declare(self, name: str, text: str) -> None:
-        (self.root / "assets" / f"{name}.sql").write_text(text)
-
-    def read(self) -> Graph:
-        return read_project(replace(read_settings(self.root, {}), state=self.root / "state"), {})
-
-    def refusal(self, name: str, text: str) -> str:
-        self.declare(name, text)
-        with pytest.raises(DeclarationError) as raised:
-            self.read()
-        (self.root / "assets" / f"{name}.sql").unlink()
-        return str(raised.value)
-
-
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(project: Project) -> Project:
+    (project.root / "delay.onnx").write_bytes(linear_model([2.0, 0.5], 1.0))
+    project.declare("trip.sql", TRIP)
+    project.declare("delay.sql", "CREATE MODEL delay WITH ('path' = 'delay.onnx')")
+    return project
+
+
+def refusal(project: Project, name: str, text: str) -> str:
+    file = project.declare(f"{name}.sql", text)
+    with pytest.raises(DeclarationError) as raised:
+        project.read()
+    file.unlink()
+    return str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +49,7 @@ def project(tmp_path: Path) -> Project:
     ],
 )
 def test_a_call_that_does_not_fit_is_reported_at_its_line(project: Project, call: str, said: str) -> None:
-    assert said in project.refusal("t", TABLE.format("", call))
+    assert said in refusal(project, "t", TABLE.format("", call))
 
 
 @pytest.mark.parametrize(
@@ -83,17 +68,17 @@ def test_a_call_that_does_not_fit_is_reported_at_its_line(project: Project, call
 def test_a_model_that_cannot_be_read_is_reported_at_its_line(project: Project, options: str, said: str) -> None:
     (project.root / "pickled.onnx").write_bytes(b"\x80\x04K\x01.")
 
-    assert said.format(root=project.root) in project.refusal("other", f"CREATE MODEL other\nWITH ({options})")
+    assert said.format(root=project.root) in refusal(project, "other", f"CREATE MODEL other\nWITH ({options})")
 
 
 def test_a_name_is_that_of_a_table_or_of_a_model(project: Project) -> None:
     (project.root / "assets" / "trip.py").write_text("")
-    said = project.refusal("trip", "CREATE MODEL trip WITH ('path' = 'delay.onnx') FRESHNESS = INTERVAL '1' DAY")
+    said = refusal(project, "trip", "CREATE MODEL trip WITH ('path' = 'delay.onnx') FRESHNESS = INTERVAL '1' DAY")
     assert "one of COMMENT, WITH is expected where FRESHNESS stands" in said
     (project.root / "assets" / "trip.py").unlink()
-    project.declare("trip", TRIP)
-    assert "declares model2. Rename the model" in project.refusal(
-        "m", "CREATE MODEL model2 WITH ('path' = 'delay.onnx')"
+    project.declare("trip.sql", TRIP)
+    assert "declares model2. Rename the model" in refusal(
+        project, "m", "CREATE MODEL model2 WITH ('path' = 'delay.onnx')"
     )
 
 
@@ -107,28 +92,30 @@ MERGE = " (PRIMARY KEY (id)) WITH ('merge' = 'first_row', 'merge.order' = 'at', 
 def test_rows_that_keep_their_prediction_are_only_added(
     project: Project, clauses: str, condition: str, what: str
 ) -> None:
-    project.declare("kept", "CREATE MODEL kept WITH ('path' = 'delay.onnx', 'on-change' = 'new-rows')")
+    project.declare("kept.sql", "CREATE MODEL kept WITH ('path' = 'delay.onnx', 'on-change' = 'new-rows')")
 
-    said = project.refusal("t", TABLE.format(clauses, "at, ml_predict(kept, miles, wind)") + condition)
+    said = refusal(project, "t", TABLE.format(clauses, "at, ml_predict(kept, miles, wind)") + condition)
 
     assert f"t has {what}, and model kept has 'on-change' = 'new-rows'" in said
 
 
 def test_rows_that_keep_their_prediction_are_not_divided_by_side_outputs(project: Project) -> None:
     # Each table asks the file that is there when it is refreshed, so a row would be in both, or in none.
-    project.declare("kept", "CREATE MODEL kept WITH ('path' = 'delay.onnx', 'on-change' = 'new-rows')")
+    project.declare("kept.sql", "CREATE MODEL kept WITH ('path' = 'delay.onnx', 'on-change' = 'new-rows')")
 
-    said = project.refusal("t", TABLE.format(" SIDE OUTPUT late WHERE (p > 10)", "ml_predict(kept, miles, wind)"))
+    said = refusal(project, "t", TABLE.format(" SIDE OUTPUT late WHERE (p > 10)", "ml_predict(kept, miles, wind)"))
     assert "t has SIDE OUTPUT, and model kept has 'on-change' = 'new-rows'" in said
-    said = project.refusal("t", TABLE.format(" SIDE OUTPUT late WHERE (ml_predict(kept, p, 1) > 10)", "miles"))
+    said = refusal(project, "t", TABLE.format(" SIDE OUTPUT late WHERE (ml_predict(kept, p, 1) > 10)", "miles"))
     assert "t has SIDE OUTPUT, and model kept has 'on-change' = 'new-rows'" in said
 
-    project.declare("t", TABLE.format(" SIDE OUTPUT late WHERE (p > 10)", "ml_predict(delay, miles, wind)"))
+    project.declare("t.sql", TABLE.format(" SIDE OUTPUT late WHERE (p > 10)", "ml_predict(delay, miles, wind)"))
     assert TableName.parse("late") in project.read()
 
 
 def test_a_model_whose_rows_are_computed_again_goes_with_temporal_filters(project: Project) -> None:
-    project.declare("t", TABLE.format("", "ml_predict(delay, miles, wind)") + " WHERE at > now() - INTERVAL '7' DAYS")
+    project.declare(
+        "t.sql", TABLE.format("", "ml_predict(delay, miles, wind)") + " WHERE at > now() - INTERVAL '7' DAYS"
+    )
 
     spec = project.read().table(TableName.parse("t"))
     assert spec.is_temporal
@@ -138,10 +125,10 @@ def test_a_model_whose_rows_are_computed_again_goes_with_temporal_filters(projec
 
 def test_another_file_is_another_table_that_asks_nobody(project: Project) -> None:
     name = TableName.parse("t")
-    project.declare("t", TABLE.format("", "ml_predict(delay, miles, wind)"))
+    project.declare("t.sql", TABLE.format("", "ml_predict(delay, miles, wind)"))
     before = project.read().table(name)
     (project.root / "moved.onnx").write_bytes((project.root / "delay.onnx").read_bytes())
-    project.declare("delay", "CREATE MODEL delay COMMENT 'moved' WITH ('path' = 'moved.onnx')")
+    project.declare("delay.sql", "CREATE MODEL delay COMMENT 'moved' WITH ('path' = 'moved.onnx')")
     assert project.read().table(name).fingerprint == before.fingerprint
 
     (project.root / "moved.onnx").write_bytes(linear_model([3.0, 0.5], 1.0))
@@ -151,7 +138,7 @@ def test_another_file_is_another_table_that_asks_nobody(project: Project) -> Non
     assert (change.kind, change.text) == (ChangeClass.ADDITIVE, "model delay has another file")
 
     # Rows that keep their prediction follow any file, and that they do is part of what they mean.
-    project.declare("delay", "CREATE MODEL delay WITH ('path' = 'moved.onnx', 'on-change' = 'new-rows')")
+    project.declare("delay.sql", "CREATE MODEL delay WITH ('path' = 'moved.onnx', 'on-change' = 'new-rows')")
     kept = project.read().table(name)
     (project.root / "moved.onnx").write_bytes(linear_model([4.0, 0.5], 1.0))
     assert project.read().table(name).fingerprint == kept.fingerprint
@@ -161,10 +148,10 @@ def test_another_file_is_another_table_that_asks_nobody(project: Project) -> Non
 
 def test_another_model_is_another_query(project: Project) -> None:
     name = TableName.parse("t")
-    project.declare("t", TABLE.format("", "ml_predict(delay, miles, wind)"))
+    project.declare("t.sql", TABLE.format("", "ml_predict(delay, miles, wind)"))
     before = project.read().table(name)
-    project.declare("twin", "CREATE MODEL twin WITH ('path' = 'delay.onnx')")
-    project.declare("t", TABLE.format("", "ml_predict(twin, miles, wind)"))
+    project.declare("twin.sql", "CREATE MODEL twin WITH ('path' = 'delay.onnx')")
+    project.declare("t.sql", TABLE.format("", "ml_predict(twin, miles, wind)"))
     after = project.read().table(name)
 
     assert classify_change(definition_of(before), definition_of(after)).kind is ChangeClass.BREAKING

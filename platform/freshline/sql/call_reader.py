@@ -56,6 +56,19 @@ class TokenReader:
             if depth == 0 and keyword(self.tokens, index) in words:
                 yield index
 
+    def name_begin(self, last: int) -> int:
+        """The first token of a name with dots in it, by its last."""
+        while last >= 2 and self.word(last - 1) == ".":
+            last -= 2
+        return last
+
+    def name_end(self, first: int) -> int:
+        """The token behind a name with dots in it, by its first."""
+        end = first + 1
+        while self.word(end) == ".":
+            end += 2
+        return end
+
     def table_of(self, first: int, last: int) -> TableName:
         """The name that the tokens [first, last) are. Raises DeclarationError where they are none."""
         written = "".join(token.value for token in self.tokens[first:last])

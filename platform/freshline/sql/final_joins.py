@@ -115,9 +115,7 @@ class JoinedRows:
         for index in range(self.select.first + 1, self.select.last):
             depth += (read.word(index) == "(") - (read.word(index) == ")")
             if depth and is_star_in_call(read.tokens, index):
-                begin = index
-                while read.word(begin - 1) == ".":
-                    begin -= 2
+                begin = read.name_begin(index)
                 instead = "Name the columns in place of it, or leave EMIT FINAL out"
                 raise read.refuse(begin, f"{read.written(begin, index + 1)} inside a call", instead)
 
@@ -231,9 +229,7 @@ class JoinedRows:
             star = next(read.top(("*",), begin, end), None)
             if star is None or not is_star_in_list(read.tokens, star):
                 continue
-            named = star
-            while read.word(named - 1) == ".":
-                named -= 2
+            named = read.name_begin(star)
             of = [quoted(read.tokens[index].value).lower() for index in range(named, star, 2)]
             # Behind an alias there is a field of a STRUCT; a table without one may be named with its namespace.
             table = of[-1:] if of and of[0] not in aliases else of

@@ -388,9 +388,7 @@ class _History:
         name = self.names.get(conditions.tokens[index].start)
         if name is None or conditions.word(index - 1) == ".":
             return None, index
-        end = index
-        while conditions.word(end + 1) == ".":
-            end += 2
+        end = conditions.name_end(index) - 1
         if conditions._is_current(self.name, name.variable):
             text = conditions._on_row(self.names, index, end + 1, "freshline_r.row")
             return ["value", conditions.value(text)], end
@@ -540,9 +538,7 @@ class Measures(_Expressions):
         name = names.get(self.tokens[index].start)
         if name is None or self.word(index - 1) == ".":
             return "", index
-        end = index
-        while self.word(end + 1) == ".":
-            end += 2
+        end = self.name_end(index) - 1
         return self._picked("LAST", name.variable, 0, self._value(names, index, end + 1, 0), final), end
 
     def _value(self, names: Mapping[int, _Name], first: int, last: int, step: int) -> str:

@@ -232,9 +232,7 @@ class _Lowering(TokenReader):
             if self.word(begin - 1) == "TABLE" or self.word(begin - 1) in WINDOW_FUNCTIONS:
                 begin -= 1
         else:
-            begin = end
-            while begin >= 2 and self.word(begin - 1) == ".":
-                begin -= 2
+            begin = self.name_begin(end)
         named = begin == end or self.word(end) == ")" or self.word(begin + 1) == "."
         if not named or self.word(begin - 1) not in ("FROM", "JOIN", ","):
             raise self._refuse(

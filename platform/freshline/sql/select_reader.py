@@ -122,9 +122,7 @@ class SelectReader(CallReader):
 
     def source(self, first: int, last: int) -> Source:
         """A table in FROM, with or without an alias."""
-        end = first + 1
-        while end < last and self.word(end) == ".":
-            end += 2
+        end = self.name_end(first)
         rest = self.tokens[end + (self.word(end) == "AS") : last]
         if not all(self._is_of_name(index) for index in range(first, end)) or len(rest) > 1:
             raise self.refuse(first, self.written(first, last))
@@ -158,10 +156,7 @@ class SelectReader(CallReader):
 
     def named(self, source: Source) -> str:
         """The name of a table as it is written, without its alias."""
-        last = source.first + 1
-        while last < source.last and self.word(last) == ".":
-            last += 2
-        return self.written(source.first, last)
+        return self.written(source.first, self.name_end(source.first))
 
     def column(self, first: int, last: int, alias: str = "") -> str | None:
         """The name of a column that stands alone, in front of it an alias or nothing; None for anything else.

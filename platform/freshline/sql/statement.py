@@ -7,7 +7,6 @@ so that nothing that was declared is ever ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from freshline.errors import DeclarationError
@@ -138,16 +137,13 @@ class _Header:
         while not tokens.at("AS"):
             line = tokens.line
             if tokens.at("PARTITIONED"):
-                self._once("PARTITIONED BY")
-                tokens.expect("PARTITIONED", "BY")
+                self._begin("PARTITIONED", "BY")
                 partitioned_by = Written(tokens.comma_separated(lambda: tokens.identifier("a column")), line)
             elif tokens.at("CLUSTER"):
-                self._once("CLUSTER BY")
-                tokens.expect("CLUSTER", "BY")
+                self._begin("CLUSTER", "BY")
                 cluster_by = Written(tokens.comma_separated(lambda: tokens.identifier("a column")), line)
             elif tokens.at("REFRESH_MODE"):
-                self._once("REFRESH_MODE")
-                tokens.expect("REFRESH_MODE")
+                self._begin("REFRESH_MODE")
                 tokens.expect("=")
                 mode = Written(tokens.identifier("AUTO, CONTINUOUS, INCREMENTAL or BATCH").upper(), line)
             elif tokens.at("EMIT"):
@@ -180,9 +176,8 @@ class _Header:
     def _emit(self) -> Written[Final] | None:
         """EMIT CHANGES, which is the default, or EMIT FINAL [ALLOWED LATENESS INTERVAL '1' MINUTE | WHEN (..)]."""
         tokens = self.tokens
-        self._once("EMIT")
         line = tokens.line
-        tokens.expect("EMIT")
+        self._begin("EMIT")
         if tokens.accept("CHANGES"):
             return None
         if not tokens.accept("FINAL"):
@@ -307,8 +302,7 @@ class _Header:
                 )
                 tokens.expect("NOT", "NULL")
             elif tokens.at("PRIMARY", "KEY"):
-                self._once("PRIMARY KEY")
-                tokens.expect("PRIMARY", "KEY")
+                self._begin("PRIMARY", "KEY")
                 self.primary_key = Written((name,), line)
             else:
                 raise tokens.refuse("METADATA FROM, COMMENT, a comma or ) is expected")
@@ -361,9 +355,8 @@ class _Header:
         if tokens.at("PRIMARY", "KEY") or (tokens.at("CONSTRAINT") and tokens.word(2) == "PRIMARY"):
             if tokens.accept("CONSTRAINT"):
                 tokens.identifier("the name of the constraint")
-            self._once("PRIMARY KEY")
             line, at = tokens.line, tokens.here
-            tokens.expect("PRIMARY", "KEY")
+            self._begin("PRIMARY", "KEY")
             names = tokens.comma_separated(lambda: tokens.identifier("a column"))
             if tokens.accept("NOT"):
                 tokens.expect("ENFORCED")
@@ -419,9 +412,9 @@ class _Header:
     def _watermark(self) -> None:
         """WATERMARK FOR column AS column [- INTERVAL '5' MINUTE]."""
         tokens = self.tokens
-        self._once("WATERMARK")
         line = tokens.line
-        tokens.expect("WATERMARK", "FOR")
+        self._begin("WATERMARK")
+        tokens.expect("FOR")
         column = tokens.identifier("a column")
         tokens.expect("AS")
         at = tokens.here
@@ -459,15 +452,12 @@ class _Header:
     def _common_clause(self, clauses: tuple[str, ...]) -> None:
         tokens = self.tokens
         if tokens.at("COMMENT"):
-            self._once("COMMENT")
-            tokens.expect("COMMENT")
+            self._begin("COMMENT")
             tokens.accept("=")
             self._comment = tokens.string("a comment")
         elif tokens.at("WITH"):
-            self._once("WITH")
             self._with()
         elif tokens.at("FRESHNESS"):
-            self._once("FRESHNESS")
             self._read_freshness(clauses)
         elif tokens.at("WATERMARK") or tokens.at("CONSTRAINT"):
             raise declaration_error("NOT_BUILT", f"{tokens.word()} is not built yet. Remove it.", tokens.here)
@@ -479,7 +469,7 @@ class _Header:
 
     def _with(self) -> None:
         tokens = self.tokens
-        tokens.expect("WITH")
+        self._begin("WITH")
         tokens.expect("(")
         while True:
             line, at = tokens.line, tokens.here
@@ -500,7 +490,7 @@ class _Header:
     def _read_freshness(self, clauses: tuple[str, ...]) -> None:
         tokens = self.tokens
         line, at = tokens.line, tokens.here
-        tokens.expect("FRESHNESS")
+        self._begin("FRESHNESS")
         tokens.accept("=")
         if tokens.accept("DOWNSTREAM"):
             self._freshness = Written(Downstream.DOWNSTREAM, line)
@@ -513,26 +503,22 @@ class _Header:
             raise tokens.refuse("an interval, such as INTERVAL '30' SECOND, is expected")
         only_string = len(words) == 1 and first.kind is TokenKind.STRING
         text = first.value if only_string else self.text.text[first.start : words[-1].end]
-        self._freshness = self._checked(lambda: Freshness.parse(text), line, at)
-
-    def _checked(
-        self, read: Callable[[], Freshness], line: int, at: Location
-    ) -> Written[Freshness | Downstream] | None:
         try:
-            return Written(read(), line)
+            self._freshness = Written(Freshness.parse(text), line)
         except ValueError as error:
             self.problems.add("FRESHNESS_VALUE", str(error), at)
-            return None
 
-    def _once(self, clause: str) -> None:
-        line = self.tokens.line
+    def _begin(self, *words: str) -> None:
+        """Step over the words that begin a clause, which is written once."""
+        clause = " ".join(words)
         if clause in self._seen:
             self.problems.add(
                 "DUPLICATE_CLAUSE",
                 f"{clause} is written twice, first on line {self._seen[clause]}. Remove one.",
                 self.tokens.here,
             )
-        self._seen.setdefault(clause, line)
+        self._seen.setdefault(clause, self.tokens.line)
+        self.tokens.expect(*words)
 
     def _refuse_if_not_exists(self) -> None:
         if self.tokens.at("IF", "NOT", "EXISTS"):

@@ -387,9 +387,7 @@ class _Lowering(CallReader):
             star = next(self.top(("*",), begin, end), None)
             if star is None or not is_star_in_list(self.tokens, star):
                 continue
-            named = star
-            while self.word(named - 1) == ".":
-                named -= 2
+            named = self.name_begin(star)
             of = [self.tokens[index].value.lower() for index in range(named, star, 2)]
             if of not in ([], [alias.lower()], table):
                 written = self.text.text[self.tokens[named].start : self.tokens[star].end]
@@ -436,9 +434,7 @@ class _Lowering(CallReader):
         The name is empty where the table has an alias, because nothing but that names its columns.
         """
         end = next(iter(self.top(("WHERE",), from_ + 2, last)), last)
-        name_end = from_ + 2
-        while name_end < end and self.word(name_end) == ".":
-            name_end += 2
+        name_end = self.name_end(from_ + 1)
         alias = range(name_end + (self.word(name_end) == "AS"), end)
         if len(alias) > 1 or name_end > end or not all(self._is_of_name(index) for index in range(from_ + 1, end)):
             raise refuse("FINAL_INPUT", "a query in parentheses of a FINAL table reads one table by its name")
