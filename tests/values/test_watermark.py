@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from freshline.values.clock import as_microseconds, from_microseconds
 from freshline.values.json import from_json, to_compact_json
 from freshline.values.watermark import (
     EventTime,
@@ -16,9 +17,7 @@ from freshline.values.watermark import (
     WatermarkRules,
     after_batch,
     after_pause,
-    as_microseconds,
     count_times,
-    from_microseconds,
 )
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,7 +15,7 @@ from typing import Any
 
 from freshline.declare.cache import from_values, to_values
 from freshline.declare.limited_process import Channel, EndedError, LimitedProcess, LimitError, Limits
-from freshline.errors import DeclarationError, DeclarationErrors
+from freshline.errors import DeclarationError, error_from_json
 from freshline.sql.clauses import Declaration
 from freshline.values.location import Location
 from freshline.values.names import TableName
@@ -63,8 +63,8 @@ class PythonLoader:
                 f"the file does not load: it ends the process ({error}). Correct it.",
                 Location(path, 1),
             ) from error
-        if "errors" in answer:
-            raise _errors(answer["errors"])
+        if "error" in answer:
+            raise error_from_json(answer["error"])
         found: Declaration = from_values(answer["declaration"], Declaration)
         return found
 
@@ -88,11 +88,6 @@ class PythonLoader:
         self._process = None
 
 
-def _errors(told: list[dict[str, Any]]) -> DeclarationError:
-    errors = [DeclarationError(each["rule"], each["message"], where=each["where"]) for each in told]
-    return errors[0] if len(errors) == 1 else DeclarationErrors(errors)
-
-
 def main() -> None:
     """Answer the process that started this one, until it has nothing more to ask."""
     channel = Channel()
@@ -108,14 +103,8 @@ def main() -> None:
         try:
             found = declare_python(Path(asked["root"]), Path(asked["file"]), asked["text"], asked["path"], name)
             answer: dict[str, Any] = {"declaration": to_values(found, Declaration)}
-        except DeclarationErrors as error:
-            answer = {"errors": [_error_as_json(each) for each in error.errors]}
         except DeclarationError as error:
-            answer = {"errors": [_error_as_json(error)]}
+            answer = {"error": error.as_json()}
         channel.answer(answer)
     # Threads that the files started are nobody's.
     os._exit(0)
-
-
-def _error_as_json(error: DeclarationError) -> dict[str, Any]:
-    return {"rule": error.rule, "message": error.message, "where": error.where}

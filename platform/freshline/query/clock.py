@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from sqlglot import exp
 
-from freshline.values.clock import CLOCK, moment_text
+from freshline.values.clock import CLOCK, as_microseconds, moment_text
 
 _CALL = re.compile(rf"\b{CLOCK}(?:_(new|old))?\(\)", re.IGNORECASE)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,12 @@ class ClockSpan:
         """A text of the rules with the two instants in place of the calls."""
         before = self.after if self.before is None else self.before
         return _CALL.sub(
-            lambda call: moment_text(_micros(before if (call[1] or "").lower() == "old" else self.after)), text
+            lambda call: moment_text(as_microseconds(before if (call[1] or "").lower() == "old" else self.after)), text
         )
 
     def __str__(self) -> str:
         before = "the beginning" if self.before is None else _shown(self.before)
         return f"{before} to {_shown(self.after)}"
-
-
-def _micros(time: datetime) -> int:
-    return (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def _shown(time: datetime) -> str:

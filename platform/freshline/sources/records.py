@@ -47,6 +47,7 @@ from freshline.values.change import (
     UPDATE,
     Tombstones,
 )
+from freshline.values.clock import as_microseconds, from_microseconds
 from freshline.values.connector import RETRIED_IN
 from freshline.values.extension import given
 from freshline.values.format import PARSED, VALUE, Decoded
@@ -55,8 +56,6 @@ from freshline.values.watermark import (
     FIRST_MICROSECOND,
     WHOLE_SOURCE,
     SeenTimes,
-    as_microseconds,
-    from_microseconds,
     last_microsecond,
     rules_of,
 )

@@ -6,7 +6,9 @@ They are values of a query that was read before, so nothing here needs its tree.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The call that stands for the time in a query that is analysed.
 CLOCK = "freshline_clock"
 
@@ -31,3 +33,17 @@ class ClockCall:
 def moment_text(clock: int) -> str:
     """A time in microseconds since 1970 as SQL."""
     return f"timestamp_micros({clock})"
+
+
+def as_microseconds(moment: datetime) -> int:
+    """Microseconds since 1970 in UTC, exactly."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_microseconds(microseconds: int) -> datetime:
+    """The inverse of `as_microseconds`.
+
+    >>> print(from_microseconds(-1))
+    1969-12-31 23:59:59.999999+00:00
+    """
+    return _EPOCH + timedelta(microseconds=microseconds)

@@ -17,9 +17,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
-from freshline.errors import DeclarationError
+from freshline.values.clock import as_microseconds, from_microseconds
 from freshline.values.connector import SEQ, WATERMARK
 from freshline.values.location import Written
 from freshline.values.names import TableName
@@ -30,14 +30,11 @@ READ = "freshline_batch_read"
 # The columns of a log table's rows beside its own. A query of FINAL rows is given them and never yields them.
 ARRIVED = (WATERMARK, SEQ)
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROWS = "freshline_rows"
 # The alias of rows that are final by time, and their column with it.
 TIMED, FINAL_TIME = "freshline_timed", "freshline_time"
 # For whoever reads the query without a refresh: all windows are closed.
 _BOUNDS = {AFTER: _LEAST, UNTIL: _GREATEST}
-
-Refuse = Callable[[str, str], DeclarationError]
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ class Closing:
     @property
     def until_time(self) -> datetime | None:
         """The watermark up to which windows are closed."""
-        return None if self.until is None else _EPOCH + timedelta(microseconds=self.until)
+        return None if self.until is None else from_microseconds(self.until)
 
     @property
     def text(self) -> str:
@@ -121,7 +118,7 @@ class Closing:
 
 
 def _microseconds(time: datetime | None) -> int | None:
-    return None if time is None else (time - _EPOCH) // timedelta(microseconds=1)
+    return None if time is None else as_microseconds(time)
 
 
 def moment(closing: Closing | None, name: str, less: int) -> str:

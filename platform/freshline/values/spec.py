@@ -10,11 +10,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 from freshline.values.as_of_joins import Versions
 from freshline.values.change import CHANGE_METADATA, Tombstones
+from freshline.values.clock import as_microseconds
 from freshline.values.closing import Closing, Final
 from freshline.values.connector import OF_EVERY_LOG, WITH_WATERMARK, Connector, Metadata
 from freshline.values.format import Format
@@ -24,8 +25,6 @@ from freshline.values.merge import Merge
 from freshline.values.names import TableName
 from freshline.values.query import PythonQuery, SqlQuery
 from freshline.values.time_partition import TimePartitions
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Mode(StrEnum):
@@ -387,7 +386,7 @@ class TableSpec:
         """The same table with a query for which it is one time; of a table without temporal filters, itself."""
         if clock is None or not self.is_temporal or not isinstance(self.query, SqlQuery):
             return self
-        return replace(self, query=replace(self.query, clock=(clock - _EPOCH) // timedelta(microseconds=1)))
+        return replace(self, query=replace(self.query, clock=as_microseconds(clock)))
 
     @property
     def reads(self) -> tuple[TableName, ...]:

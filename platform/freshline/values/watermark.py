@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from freshline.values.clock import as_microseconds, from_microseconds
 from freshline.values.spec import SourceSpec
 
 _FIRST = datetime.min.replace(tzinfo=UTC)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # A time before this one has no place in a Python value. Spark reads such texts, and they move nothing.
-FIRST_MICROSECOND = (_FIRST - _EPOCH) // timedelta(microseconds=1)
+FIRST_MICROSECOND = as_microseconds(_FIRST)
 # The source partition of a connector whose records are all of one.
 WHOLE_SOURCE = ""
 
@@ -297,20 +297,6 @@ def count_times(
 def last_microsecond(now: datetime, rules: WatermarkRules) -> int:
     """The last time that counts of a row that arrives now, in microseconds since 1970."""
     return as_microseconds(now) + round(rules.max_ahead_seconds * 1_000_000)
-
-
-def as_microseconds(moment: datetime) -> int:
-    """Microseconds since 1970 in UTC, exactly."""
-    return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-def from_microseconds(microseconds: int) -> datetime:
-    """The inverse of `as_microseconds`.
-
-    >>> print(from_microseconds(-1))
-    1969-12-31 23:59:59.999999+00:00
-    """
-    return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def earlier(moment: datetime, seconds: float) -> datetime:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from sqlglot import exp
@@ -19,9 +18,9 @@ from freshline.query.query import Query
 from freshline.query.rules.partition import column_of, trace_to_input
 from freshline.query.rules.time_range import DAY, width_of
 from freshline.query.tree import NotDerivedError, sources_of, sql, unsupported
+from freshline.values.clock import as_microseconds
 from freshline.values.names import TableName
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COMPARED = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ, exp.Between)
 _TIMES = tuple(exp.DataType.Type[name] for name in ("TIMESTAMP", "TIMESTAMPNTZ", "TIMESTAMPLTZ", "TIMESTAMPTZ"))
 
@@ -47,7 +46,7 @@ class Crossing:
     def between(self, clock: ClockSpan) -> tuple[int, int] | None:
         """The times of rows that may cross, both ends included, in microseconds since 1970; None where none does."""
         assert clock.before is not None
-        before, after = (self._moment(_micros(time)) for time in (clock.before, clock.after))
+        before, after = (self._moment(as_microseconds(time)) for time in (clock.before, clock.after))
         exact = all(move.least == move.greatest for move in self.moves)
         return None if exact and before == after else (before[0], after[1])
 
@@ -62,10 +61,6 @@ class Crossing:
 
     def __str__(self) -> str:
         return f"{self.input}.{self.column} passes {self.moment}"
-
-
-def _micros(time: datetime) -> int:
-    return (time - _EPOCH) // timedelta(microseconds=1)
 
 
 @lru_cache(maxsize=1024)
