@@ -9,7 +9,8 @@ import pytest
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_project
 from freshline.declare.project_settings import read_settings
-from freshline.errors import DeclarationErrors
+from freshline.errors import DeclarationErrors, SettingsError
+from freshline.values.settings import Settings
 
 ORDERS = """\
 CREATE SOURCE orders (
@@ -86,6 +87,19 @@ class Project:
 
     def rules(self) -> list[str]:
         return [rule for rule, _, _ in self.errors()]
+
+
+def settings_of(project: Project, text: str = "", **environ: str) -> Settings:
+    """The settings of a project that are read of a text."""
+    project.settings(text)
+    return read_settings(project.root, environ)
+
+
+def settings_refused(project: Project, text: str = "", **environ: str) -> str:
+    """The sentence with which settings are refused."""
+    with pytest.raises(SettingsError) as raised:
+        settings_of(project, text, **environ)
+    return str(raised.value)
 
 
 @pytest.fixture

@@ -10,17 +10,7 @@ from freshline.declare.project_settings import find_project, read_settings
 from freshline.errors import SettingsError
 from freshline.values.freshness import Freshness
 from freshline.values.settings import Settings
-
-
-def read(project, text: str = "", **environ: str) -> Settings:
-    project.settings(text)
-    return read_settings(project.root, environ)
-
-
-def refused(project, text: str = "", **environ: str) -> str:
-    with pytest.raises(SettingsError) as raised:
-        read(project, text, **environ)
-    return str(raised.value)
+from tests.declared_project import settings_of, settings_refused
 
 
 def test_a_project_is_found_from_any_folder_below_it(project):
@@ -47,7 +37,7 @@ def test_where_there_is_no_project_it_says_what_to_do(tmp_path):
 
 
 def test_an_empty_section_has_every_default(project):
-    settings = read(project)
+    settings = settings_of(project)
     state = project.root / ".freshline" / "local"
 
     assert settings == Settings(
@@ -64,7 +54,7 @@ def test_an_empty_section_has_every_default(project):
 
 
 def test_every_setting_is_read(project):
-    settings = read(
+    settings = settings_of(
         project,
         """
 declarations = "tables"
@@ -124,8 +114,8 @@ spark-confs = { "a" = "1", "b" = "2" }
 warehouse = "/data"
 spark-confs = { "b" = "3" }
 """
-    production = read(project, text, FRESHLINE_ENV="production")
-    local = read(project, text)
+    production = settings_of(project, text, FRESHLINE_ENV="production")
+    local = settings_of(project, text)
 
     assert (production.environment, production.warehouse) == ("production", Path("/data"))
     assert production.state == project.root / ".freshline" / "production"
@@ -135,7 +125,7 @@ spark-confs = { "b" = "3" }
 
 
 def test_the_machine_may_give_some_settings(project):
-    settings = read(
+    settings = settings_of(
         project,
         'maven-mirror = "https://a"',
         FRESHLINE_MAVEN_MIRROR="https://b",
@@ -204,7 +194,7 @@ def test_the_machine_may_give_some_settings(project):
     ],
 )
 def test_a_setting_that_cannot_be_is_reported_in_a_sentence(project, text, environ, said):
-    message = refused(project, text, **environ)
+    message = settings_refused(project, text, **environ)
     assert said in message
     assert "\n" not in message
 
@@ -215,14 +205,14 @@ def test_the_root_must_be_a_project(tmp_path):
 
 
 def test_the_form_of_logs_is_text_or_json(project):
-    assert read(project, "log-format = 'json'").log_format == "json"
-    assert read(project).log_format == "text"
-    assert "text or json" in refused(project, "log-format = 'xml'")
-    assert "text or json" in refused(project, "log-format = ['json']")
+    assert settings_of(project, "log-format = 'json'").log_format == "json"
+    assert settings_of(project).log_format == "text"
+    assert "text or json" in settings_refused(project, "log-format = 'xml'")
+    assert "text or json" in settings_refused(project, "log-format = ['json']")
 
 
 def test_who_may_use_the_ui_is_read(project):
-    settings = read(
+    settings = settings_of(
         project,
         """
         dagster-hosts = ["Dagster.example.com", "localhost:8000", "[::1]:8000", "localhost:8000"]
@@ -236,7 +226,7 @@ def test_who_may_use_the_ui_is_read(project):
 
 
 def test_a_token_that_is_written_into_the_settings_is_refused_and_not_shown(project):
-    message = refused(project, "dagster-token = 'correct horse battery'")
+    message = settings_refused(project, "dagster-token = 'correct horse battery'")
 
     assert "dagster-token is not a reference" in message
     assert "horse" not in message
@@ -244,11 +234,11 @@ def test_a_token_that_is_written_into_the_settings_is_refused_and_not_shown(proj
 
 @pytest.mark.parametrize("text", ["engine-port = " + "9" * 5_000, "declarations = " + "[" * 20_000])
 def test_a_text_that_the_reader_of_toml_gives_up_is_refused(project, text):
-    assert "the file is not TOML" in refused(project, text)
+    assert "the file is not TOML" in settings_refused(project, text)
 
 
 def test_the_settings_of_what_people_are_shown_are_read(project):
-    settings = read(
+    settings = settings_of(
         project,
         """
 sample-rows = 0
@@ -260,7 +250,7 @@ declaration-link = "https://git.example.com/{path}#L{line}"
     assert settings.sample_rows == 0
     assert settings.masked_columns == ("email", "shop.customer.phone")
     assert settings.declaration_link == "https://git.example.com/{path}#L{line}"
-    assert read(project, 'declaration-link = "none"').declaration_link is None
+    assert settings_of(project, 'declaration-link = "none"').declaration_link is None
 
 
 @pytest.mark.parametrize(
@@ -279,4 +269,4 @@ declaration-link = "https://git.example.com/{path}#L{line}"
     ],
 )
 def test_a_setting_that_cannot_be_shown_like_that_is_refused(project, text):
-    assert text.partition(" ")[0] in refused(project, text)
+    assert text.partition(" ")[0] in settings_refused(project, text)

@@ -55,10 +55,17 @@ def test_aggregates_are_distinguished_from_window_functions(text, aggregates):
         ("size(collect_set(a) FILTER (WHERE b))", False),
         ("concat(collect_list(a), b)", True),
         ("max(a)", False),
+        ("size(collect_set(v) OVER (PARTITION BY k))", False),
+        ("sort_array(collect_list(v) OVER (PARTITION BY k))", False),
+        ("collect_list(v) OVER (PARTITION BY k)", True),
+        ("collect_list(v) OVER (PARTITION BY k ORDER BY v)", False),
+        ("first(v) IGNORE NULLS OVER (PARTITION BY k)", True),
+        ("array_sort(collect_list(v), (l, r) -> length(l) - length(r))", True),
+        ("array_sort(collect_list(v))", False),
     ],
 )
 def test_a_value_that_follows_the_order_of_reading_is_found(text, unordered):
-    tree = parse_one(text, dialect="spark")
+    tree = parse_one(f"SELECT {text}", dialect="spark")
 
     assert any(is_unordered(node) for node in tree.walk()) is unordered
 
@@ -81,24 +88,6 @@ def test_every_aggregate_of_spark_is_known(spark):
             [tree] = parse(f"SELECT {name}(a, b)", dialect="spark", error_level=ErrorLevel.IGNORE)
         if tree is not None and tree.find(exp.AggFunc):
             assert group in ("agg_funcs", "window_funcs") or name in GROUPED_ELSEWHERE, (name, group)
-
-
-@pytest.mark.parametrize(
-    ("text", "unordered"),
-    [
-        ("size(collect_set(v) OVER (PARTITION BY k))", False),
-        ("sort_array(collect_list(v) OVER (PARTITION BY k))", False),
-        ("collect_list(v) OVER (PARTITION BY k)", True),
-        ("collect_list(v) OVER (PARTITION BY k ORDER BY v)", False),
-        ("first(v) IGNORE NULLS OVER (PARTITION BY k)", True),
-        ("array_sort(collect_list(v), (l, r) -> length(l) - length(r))", True),
-        ("array_sort(collect_list(v))", False),
-    ],
-)
-def test_a_function_that_follows_the_order_of_reading_is_known(text, unordered):
-    tree = parse_one(f"SELECT {text}", dialect="spark")
-
-    assert any(is_unordered(node) for node in tree.walk()) is unordered
 
 
 BY_HOUR = "SELECT window(ts, '1 hour').start AS s FROM ev GROUP BY window(ts, '1 hour')"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.project_settings import read_settings
-from freshline.errors import SettingsError
-from freshline.values.settings import AlertSettings, ChannelSettings, Settings
+from freshline.values.settings import AlertSettings, ChannelSettings
+from tests.declared_project import settings_of, settings_refused
 
 WEBHOOK = """
 [tool.freshline.alerts.channels.pager]
@@ -22,23 +21,12 @@ to = ["data@example.com"]
 """
 
 
-def read(project, text: str, **environ: str) -> Settings:
-    project.settings(text)
-    return read_settings(project.root, environ)
-
-
-def refused(project, text: str) -> str:
-    with pytest.raises(SettingsError) as raised:
-        read(project, text)
-    return str(raised.value)
-
-
 def test_without_channels_alerts_go_to_the_log(project):
-    assert read(project, "").alerts == AlertSettings(21_600, 0.05, 20, (ChannelSettings("log", "log"),))
+    assert settings_of(project, "").alerts == AlertSettings(21_600, 0.05, 20, (ChannelSettings("log", "log"),))
 
 
 def test_every_setting_is_read(project):
-    found = read(
+    found = settings_of(
         project,
         f"""
 dagster-url = "https://dagster.example.com/prod/"
@@ -80,7 +68,7 @@ remind-after = "1 hour"
 [tool.freshline.environments.production.alerts.channels.pager]
 type = "log"
 """
-    found = read(project, text, FRESHLINE_ENV="production").alerts
+    found = settings_of(project, text, FRESHLINE_ENV="production").alerts
 
     assert found.remind_after_seconds == 3600
     assert [(channel.name, channel.type) for channel in found.channels] == [("pager", "log"), ("team", "email")]
@@ -107,7 +95,7 @@ type = "log"
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(project, text, said):
-    assert said in refused(project, text)
+    assert said in settings_refused(project, text)
 
 
 @pytest.mark.security
@@ -125,7 +113,7 @@ def test_a_setting_that_cannot_be_is_refused(project, text, said):
     ],
 )
 def test_a_webhook_that_cannot_be_is_refused_without_its_secret(project, options, said):
-    found = refused(project, f"[tool.freshline.alerts.channels.pager]\ntype = 'webhook'\n{options}\n")
+    found = settings_refused(project, f"[tool.freshline.alerts.channels.pager]\ntype = 'webhook'\n{options}\n")
 
     assert said in found
     assert "hunter2" not in found
@@ -143,7 +131,7 @@ def test_a_webhook_that_cannot_be_is_refused_without_its_secret(project, options
     ],
 )
 def test_a_mail_server_that_cannot_be_used_is_refused(project, options, said):
-    found = refused(project, EMAIL + options)
+    found = settings_refused(project, EMAIL + options)
 
     assert said in found
     assert "hunter2" not in found
@@ -151,4 +139,4 @@ def test_a_mail_server_that_cannot_be_used_is_refused(project, options, said):
 
 @pytest.mark.parametrize("address", ["nobody", "@", "a@b.c, d@e.f", "Ann <a@b.c>", "a@b.c\\nBcc: x@y.z", ""])
 def test_an_address_is_one_address(project, address):
-    assert "Accepted is an address" in refused(project, EMAIL.replace('"data@example.com"', f'"{address}"'))
+    assert "Accepted is an address" in settings_refused(project, EMAIL.replace('"data@example.com"', f'"{address}"'))
