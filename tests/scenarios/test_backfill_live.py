@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -24,7 +21,9 @@ from freshline.engine.client import EngineClient
 from freshline.engine.lock import read_holder
 from freshline.engine.state_file import read_state
 from freshline.errors import EngineError
-from tests.dagster.served import served, wait_until
+from tests.dagster.served import served
+from tests.dagster.served import wait_until as wait_with_log
+from tests.scenarios.shop import Project, land_file, wait_until
 
 DAYS = 60
 RATE = 100
@@ -43,11 +42,11 @@ RUN = "query ($run: ID!) { runOrError(runId: $run) { ... on Run { status tags { 
 TABLE = f"CREATE MATERIALIZED TABLE {{name}} {{header}} FRESHNESS = INTERVAL '{FRESHNESS_SECONDS}' SECOND AS {{query}}"
 
 
-class Shop:
+class DaysShop(Project):
     """A project with two log tables, one table of days, one beside it, and events that keep arriving."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        super().__init__(root)
         self.today = datetime.now(UTC).date()
         self.first = self.today - timedelta(days=DAYS)
         (root / "assets").mkdir(parents=True)
@@ -78,10 +77,8 @@ class Shop:
         lines = []
         for moment in moments:
             self.written += 1
-            lines.append(json.dumps({"id": self.written, "at": moment.isoformat(), "n": self.written % 7}))
-        part = self.root / "landing" / source / f"_{name}"
-        part.write_text("\n".join(lines) + "\n")
-        part.rename(part.with_name(f"{name}.json"))
+            lines.append({"id": self.written, "at": moment.isoformat(), "n": self.written % 7})
+        land_file(self.root / "landing" / source, name, lines)
 
     def _arrive(self) -> None:
         turn = 0
@@ -90,18 +87,16 @@ class Shop:
             for source in ("a", "b"):
                 self.land(source, f"live-{turn:05d}", [datetime.now(UTC)] * RATE)
 
-    def command(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "freshline.cli.main", *arguments, "--project", str(self.root)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            self.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         self.commands.append(process)
         return process
 
     def run(self, *arguments: str) -> str:
-        process = self.command(*arguments)
+        """What a command says in both of its outputs."""
+        process = self.start(*arguments)
         output, _ = process.communicate(timeout=400)
         assert process.returncode == 0, output
         return output
@@ -110,12 +105,8 @@ class Shop:
         found = read_receipts(self.settings.warehouse / "daily")
         return Counter(key for _, receipt in found if receipt.backfill == backfill for key in receipt.replaced)
 
-    def wait_for(self, backfill: str, count: int, seconds: float = 300.0) -> None:
-        deadline = time.monotonic() + seconds
-        pause = threading.Event()
-        while len(self.commits(backfill)) < count:
-            assert time.monotonic() < deadline, self.commits(backfill)
-            pause.wait(0.2)
+    def wait_for(self, backfill: str, count: int) -> None:
+        wait_until(lambda: len(self.commits(backfill)) >= count, f"{count} partitions of {backfill}")
 
     def lag_of(self, table: str) -> float | None:
         state = read_state(self.settings.state)
@@ -160,8 +151,8 @@ class Shop:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    shop = Shop(tmp_path / "shop")
+def shop(tmp_path: Path) -> Iterator[DaysShop]:
+    shop = DaysShop(tmp_path / "shop")
     yield shop
     shop.end()
 
@@ -170,7 +161,7 @@ def percentile_99(values: list[float]) -> float:
     return sorted(values)[int(0.99 * (len(values) - 1))]
 
 
-def killed_and_executed_again(shop: Shop) -> None:
+def killed_and_executed_again(shop: DaysShop) -> None:
     """The same from Dagster: a run is killed in the middle, and its execution again does only what is left."""
     keys = [str(shop.first + timedelta(days=day)) for day in range(RUN_DAYS)]
     tags = [
@@ -184,7 +175,7 @@ def killed_and_executed_again(shop: Shop) -> None:
             return found
 
         def wait(met: Callable[[], bool]) -> None:
-            wait_until(met, RUN_SECONDS, shop.root / "webserver.log")
+            wait_with_log(met, RUN_SECONDS, shop.root / "webserver.log")
 
         run = str(webserver.ask(LAUNCH, tags=tags)["launchPipelineExecution"]["run"]["runId"])
         wait(lambda: len(shop.commits(run)) >= RUN_DAYS // 4)
@@ -220,7 +211,7 @@ def test_sixty_days_are_replaced_beside_live_tables_and_through_kills(shop):
         threading.Thread(target=shop.lags_while, args=(ended, during)),
         threading.Thread(target=shop.lags_while, args=(ended, own, "daily")),
     ]
-    first = shop.command(*asked)
+    first = shop.start(*asked)
     shop.wait_for("story", 2)
     for watcher in watchers:
         watcher.start()

@@ -5,25 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Sequence
 
-import psutil
 import pytest
 
 from freshline.declare.project_settings import read_settings
 from freshline.engine.jars import jar_cache
 from freshline.engine.reading import read_rows
-from tests.scenarios.test_final import EVENTS, QUERY, Event, drawn_batches, expected
+from tests.scenarios.shop import FILES, Shop, land_file
+from tests.scenarios.test_final import EVENTS, FIVE_MINUTES, drawn_batches, expected, query
 from tests.scenarios.test_final_kill import stored
-from tests.scenarios.test_kill import Shop
 
-CALL = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"
 HEAD = "FRESHNESS = INTERVAL '10' DAY"
 DECLARATIONS = {
-    "ev": f"CREATE SOURCE ev ({EVENTS}) "
-    "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds')",
-    "final": f"CREATE MATERIALIZED TABLE final {HEAD} EMIT FINAL AS {QUERY.format(call=CALL)}",
-    "shown": f"CREATE MATERIALIZED TABLE shown {HEAD} AS {QUERY.format(call=CALL)}",
+    "ev": f"CREATE SOURCE ev ({EVENTS}) {FILES}",
+    "final": f"CREATE MATERIALIZED TABLE final {HEAD} EMIT FINAL AS {query(FIVE_MINUTES)}",
+    "shown": f"CREATE MATERIALIZED TABLE shown {HEAD} AS {query(FIVE_MINUTES)}",
     "rising": f"CREATE MATERIALIZED TABLE rising {HEAD} AS SELECT * FROM ev MATCH_RECOGNIZE (PARTITION BY k "
     "ORDER BY ts, id MEASURES count(*) AS n PATTERN (A B+) DEFINE B AS B.v > PREV(B.v))",
 }
@@ -36,12 +32,6 @@ def totals(ev):
 """
 
 
-def land(shop: Shop, number: int, batch: Sequence[Event]) -> None:
-    hidden = shop.root / "in" / f"_{number}"
-    hidden.write_text("".join(json.dumps(event) + "\n" for event in batch))
-    hidden.rename(shop.root / "in" / f"{number}.json")
-
-
 @pytest.mark.spark
 @pytest.mark.long
 def test_a_refresh_without_any_cache_is_right(tmp_path, monkeypatch):
@@ -52,7 +42,7 @@ def test_a_refresh_without_any_cache_is_right(tmp_path, monkeypatch):
     (shop.root / "assets" / "totals.py").write_text(PYTHON)
     settings = read_settings(shop.root, {})
     batches = drawn_batches(4, count=3)
-    land(shop, 1, batches[0])
+    land_file(shop.root / "in", "1", batches[0])
     shop.run("refresh")
 
     for number, batch in enumerate(batches[1:], 2):
@@ -70,7 +60,7 @@ def test_a_refresh_without_any_cache_is_right(tmp_path, monkeypatch):
             else:
                 cache.unlink(missing_ok=True)
         assert number != 3 or list(settings.state.iterdir()) == [settings.warehouse]
-        land(shop, number, batch)
+        land_file(shop.root / "in", str(number), batch)
 
         done = {each["table"]: each for each in json.loads(shop.run("refresh", "--json"))}
 
@@ -78,14 +68,10 @@ def test_a_refresh_without_any_cache_is_right(tmp_path, monkeypatch):
         known = {name: done[name]["strategy"] for name in ("final", "shown", "rising", "totals")}
         assert "full" not in known.values(), {name: done[name]["reason"] for name in known}
         arrived = batches[:number]
-        assert stored(shop, "final") == expected(CALL, arrived, 0)
+        assert stored(shop, "final") == expected(FIVE_MINUTES, arrived, 0)
         totals: Counter[object] = Counter()
         for event in (event for each in arrived for event in each):
             totals[event["k"]] += int(str(event["v"]))
         assert {row["k"]: row["total"] for row in read_rows("totals", project=settings).to_pylist()} == totals
-        verified = json.loads(shop.run("verify", "--json"))
-        assert len(verified) >= 5
-        assert all(item["equal"] for item in verified), verified
-    shop.run("engine", "stop")
-    psutil.wait_procs(shop.processes(), timeout=30)
-    assert shop.processes() == []
+        assert len(shop.verify()) >= 5
+    shop.stop_engine()

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import networkx as nx
-import psutil
 import pytest
 
 from freshline.commit.delta_log import newest_version
@@ -20,16 +19,13 @@ from freshline.declare.project_settings import read_settings
 from freshline.engine.reading import read_rows
 from freshline.plan.project import open_project
 from freshline.testing.models import linear_model
-from tests.scenarios.test_kill import Shop
-from tests.scenarios.test_savepoint_kill import ask
+from tests.scenarios.shop import FILES, Bag, Shop, bag, land_file
 
 Event = dict[str, Any]
-Bag = Counter[tuple[Any, ...]]
 FRESHNESS = "FRESHNESS = INTERVAL '10' DAY"
 DECLARATIONS = {
     "ev": "CREATE SOURCE ev (id BIGINT, k STRING, ts TIMESTAMP, v INT, PRIMARY KEY (id), "
-    "WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE) "
-    "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds')",
+    f"WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE) {FILES}",
     "guess": "CREATE MODEL guess WITH ('path' = 'guess.onnx')",
     "visit": f"CREATE MATERIALIZED TABLE visit {FRESHNESS} AS SELECT k, window_start, window_end, count(*) AS n "
     "FROM SESSION(TABLE ev PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' MINUTES) GROUP BY k, window_start, window_end",
@@ -164,10 +160,7 @@ def stored(shop: Shop, name: str) -> Bag:
     spec = next(graph.spec(each) for each in graph.order if str(each) == name)
     if newest_version(Warehouse(settings.warehouse).location(spec)) is None:
         return Counter()
-    rows = read_rows(name, project=settings).to_pylist()
-    return Counter(
-        tuple(each.astimezone(UTC) if isinstance(each, datetime) else each for each in row.values()) for row in rows
-    )
+    return bag(read_rows(name, project=settings).to_pylist())
 
 
 @pytest.mark.spark
@@ -181,11 +174,9 @@ def test_six_kills_leave_every_table_as_before_or_as_after(tmp_path):
     for number, kill_at in enumerate(KILLS):
         batch = drawn(chance, number * 12)
         events += batch
-        hidden = shop.root / "in" / f"_{number}"
-        hidden.write_text("".join(json.dumps({**event, "ts": event["ts"].isoformat()}) + "\n" for event in batch))
-        hidden.rename(shop.root / "in" / f"{number}.json")
+        land_file(shop.root / "in", str(number), ({**event, "ts": event["ts"].isoformat()} for event in batch))
 
-        assert ask(shop, "refresh", kill_at=kill_at) != 0, kill_at
+        assert shop.exit_code("refresh", kill_at=kill_at) != 0, kill_at
 
         after = {name: rows(events) for name, rows in EXPECTED.items()}
         for name in EXPECTED:
@@ -197,9 +188,5 @@ def test_six_kills_leave_every_table_as_before_or_as_after(tmp_path):
         shop.run("engine", "stop")
         before = after
     assert all(before.values())
-    verified = json.loads(shop.run("verify", "--json"))
-    assert {each["table"] for each in verified} >= set(TABLES)
-    assert all(item["equal"] for item in verified)
-    shop.run("engine", "stop")
-    psutil.wait_procs(shop.processes(), timeout=30)
-    assert shop.processes() == []
+    assert {each["table"] for each in shop.verify()} >= set(TABLES)
+    shop.stop_engine()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -181,8 +182,9 @@ def query(call: str) -> str:
     return QUERY.format(call=call) + (", window_number" if call.startswith("COUNT_WINDOW") else "")
 
 
+FIVE_MINUTES = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"
 CALLS = {
-    "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)": grid(5 * MINUTE, 5 * MINUTE),
+    FIVE_MINUTES: grid(5 * MINUTE, 5 * MINUTE),
     "HOP((SELECT * FROM ev WHERE v > 0), DESCRIPTOR(ts), INTERVAL '2' MINUTES, INTERVAL '6' MINUTES)": grid(
         6 * MINUTE, 2 * MINUTE
     ),
@@ -202,12 +204,84 @@ CALENDARS = {
 }  # fmt: skip
 
 
-def declare(lab, name: str, call: str, lateness: int, text: str = "") -> None:
+def declare(lab, name: str, text: str, lateness: int) -> None:
     allowed = f" ALLOWED LATENESS INTERVAL '{lateness}' MINUTE" if lateness else ""
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '10' SECOND EMIT FINAL{allowed} AS "
-        + (text.format(call=call) if text else query(call))
-    )
+    lab.declare(f"CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '10' SECOND EMIT FINAL{allowed} AS {text}")
+
+
+class ThreeTables:
+    """Tables of one query, refreshed after each batch, at the end, and anew: the same rows, and late rows.
+
+    `late` has the late rows of a table as the definition of the query has them.
+    """
+
+    names = ("each_time", "at_the_end", "anew")
+
+    def __init__(self, lab, text: str, lateness: int, late: Callable[[Any, str], Bag]) -> None:
+        self.lab, self.late = lab, late
+        self.seen: Bag = Counter()
+        for name in self.names:
+            declare(lab, name, text, lateness)
+
+    def refresh_each_time(self, expected: tuple[Bag, Bag], *, first: bool) -> None:
+        result = self.lab.refresh("each_time")
+        assert result.error is None, result.error
+        assert first or result.strategy in ("append", "noop"), result.reason
+        self.check("each_time", expected)
+        # Rows that were written stay.
+        assert self.seen <= expected[0]
+        self.seen = expected[0]
+
+    def end(self, expected: tuple[Bag, Bag]) -> None:
+        for name in ("at_the_end", "anew"):
+            assert self.lab.refresh(name).error is None
+            self.check(name, expected)
+        assert self.lab.refresh("anew", full=True).error is None
+        for name in self.names:
+            self.check(name, expected)
+            for each in (name, f"{name}__late"):
+                verified = self.lab.verify(each)
+                assert verified.equal, verified
+
+    def check(self, name: str, expected: tuple[Bag, Bag]) -> None:
+        rows, late = expected
+        assert shown(self.lab, name) == rows, name
+        assert self.late(self.lab, name) == late, name
+
+
+def require_each_row_once_after_crashes(
+    lab, logs: Mapping[str, int], definition: Callable[..., tuple[Bag, Bag]], late: Callable[[Any, str], Bag]
+) -> None:
+    """Refresh `t` after each batch, stopped at another point, and then anew. A log has the batches of a seed.
+
+    `definition` has the rows and late rows of the first batches of each log and a lateness of a minute.
+    """
+    points = POINTS[:-1]
+    drawn = {log: drawn_batches(seed, count=len(points)) for log, seed in logs.items()}
+    for number, point in enumerate(points, 1):
+        for log, batches in drawn.items():
+            lab.land(log, f"{number}.json", batches[number - 1])
+            lab.refresh(log)
+        for name in ("t__late", "t"):
+            # A refresh without anything to write comes to fewer of the points.
+            with contextlib.suppress(Crash), lab.crash_at(point):
+                lab.refresh(name, upstreams=False)
+        lab.restart(lose_control_store=number % 2 == 0)
+        assert lab.refresh("t").error is None
+        rows, too_late = definition(*(batches[:number] for batches in drawn.values()), MINUTE)
+        assert (shown(lab, "t"), late(lab, "t")) == (rows, too_late)
+    assert rows
+    assert lab.verify("t").equal
+
+
+def require_refusal(lab, text: str, code: str, said: str) -> None:
+    """Rows of this query are never final, for one reason."""
+    with pytest.raises(DeclarationErrors) as refused:
+        lab.declare(f"CREATE MATERIALIZED TABLE t\nEMIT FINAL AS\n{text}")
+    [error] = refused.value.errors
+    assert error.rule == code, error
+    assert said in error.message
+    assert "t.sql:" in str(error)
 
 
 def drawn_call(chance: random.Random) -> tuple[str, Definition]:
@@ -289,35 +363,17 @@ def play(
     refreshes are stopped, and then anew: the same rows, and late rows."""
     chance = random.Random(f"{seed} refreshes")
     lab.files("ev", EVENTS, primary_key=["id"])
-    for name in ("each_time", "at_the_end", "anew"):
-        declare(lab, name, call, lateness)
-    seen: Bag = Counter()
+    tables = ThreeTables(lab, query(call), lateness, late)
     for number, batch in enumerate(batches, 1):
         lab.land("ev", f"{number}.json", batch)
-        result = lab.refresh("each_time")
-        assert result.error is None, result.error
-        assert number == 1 or result.strategy in ("append", "noop"), result.reason
-        rows, too_late = definition(batches[:number], lateness * MINUTE)
-        assert shown(lab, "each_time") == rows
-        assert late(lab, "each_time") == too_late
-        # Rows that were written stay.
-        assert seen <= shown(lab, "each_time")
-        seen = shown(lab, "each_time")
+        found = definition(batches[:number], lateness * MINUTE)
+        tables.refresh_each_time(found, first=number == 1)
         if chance.random() < 0.3:
             with contextlib.suppress(Crash), lab.crash_at(chance.choice((*POINTS, ""))):
                 lab.refresh("anew", full=chance.random() < 0.2)
             lab.restart(lose_control_store=chance.random() < 0.3)
-    for name in ("at_the_end", "anew"):
-        assert lab.refresh(name).error is None
-        assert (shown(lab, name), late(lab, name)) == (rows, too_late), name
-    assert lab.refresh("anew", full=True).error is None
-    for name in ("each_time", "at_the_end", "anew"):
-        assert shown(lab, name) == rows
-        assert late(lab, name) == too_late
-        verified = lab.verify(name)
-        assert verified.equal, verified
-        assert lab.verify(f"{name}__late").equal
-    return rows, too_late
+    tables.end(found)
+    return found
 
 
 def by_this_batch_alone(real):
@@ -334,13 +390,12 @@ def by_this_batch_alone(real):
 def test_a_watermark_that_goes_back_is_found(spark, monkeypatch) -> None:
     """Mistakes in what closes a window are planted in `tests/query/test_final_windows.py`, where DuckDB finds them."""
     monkeypatch.setattr(batch_module, "after_batch", by_this_batch_alone(after_batch))
-    call = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"
 
     for seed in range(3):
         try:
             with PlainLab(spark) as lab:
                 batches = drawn_batches(seed, held_back=0.4)
-                play(lab, call, 0, batches, lambda rows, _: expected(call, rows, 0), seed=seed)
+                play(lab, FIVE_MINUTES, 0, batches, lambda rows, _: expected(FIVE_MINUTES, rows, 0), seed=seed)
         except AssertionError:
             return
     pytest.fail("no case finds it")
@@ -348,29 +403,13 @@ def test_a_watermark_that_goes_back_is_found(spark, monkeypatch) -> None:
 
 def test_killed_anywhere_it_goes_on_without_a_row_twice(lab) -> None:
     lab.files("ev", EVENTS)
-    call = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"
-    declare(lab, "t", call, 1)
-    points = ["table-pinned", "table-before-commit", "table-writing", "table-after-commit"]
-    batches = drawn_batches(5, count=len(points))
-    for number, (batch, point) in enumerate(zip(batches, points, strict=True), 1):
-        lab.land("ev", f"{number}.json", batch)
-        lab.refresh("ev")
-        for name in ("t__late", "t"):
-            # A refresh without anything to write comes to fewer of the points.
-            with contextlib.suppress(Crash), lab.crash_at(point):
-                lab.refresh(name, upstreams=False)
-        lab.restart(lose_control_store=number % 2 == 0)
-        assert lab.refresh("t").error is None
-        rows, too_late = expected(call, batches[:number], 1)
-        assert shown(lab, "t") == rows
-        assert late(lab, "t") == too_late
-    assert rows
-    assert lab.verify("t").equal
+    declare(lab, "t", query(FIVE_MINUTES), 1)
+    require_each_row_once_after_crashes(lab, {"ev": 5}, lambda batches, _: expected(FIVE_MINUTES, batches, 1), late)
 
 
 def test_windows_close_by_the_watermark_and_not_by_rows(lab) -> None:
     lab.files("ev", EVENTS)
-    declare(lab, "t", "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)", 0)
+    declare(lab, "t", query(FIVE_MINUTES), 0)
     assert lab.refresh("t").error is None
     assert shown(lab, "t") == Counter()
     lab.land("ev", "1.json", [event(1, "a", 1, 1), event(2, "a", 2, 5.99)])
@@ -394,12 +433,12 @@ def test_windows_close_by_the_watermark_and_not_by_rows(lab) -> None:
 def test_final_tables_build_on_final_tables(lab) -> None:
     lab.files("ev", EVENTS)
     declare(
-        lab, "minute_times", "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' MINUTE)", 1,
-        "SELECT window_time AS at, k, count(*) AS rows, sum(v) AS total FROM {call} GROUP BY window_time, k",
+        lab, "minute_times", "SELECT window_time AS at, k, count(*) AS rows, sum(v) AS total FROM "
+        "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_time, k", 1,
     )  # fmt: skip
     again = """SELECT window_start, window_end, CAST(NULL AS STRING) AS k, sum(rows) AS rows, sum(total) AS total
     FROM TABLE(TUMBLE(TABLE minute_times, DESCRIPTOR(at), INTERVAL '5' MINUTES)) GROUP BY 1, window_end"""
-    declare(lab, "five", "", 2, again)
+    declare(lab, "five", again, 2)
     batches = drawn_batches(11)
     for number, batch in enumerate(batches, 1):
         lab.land("ev", f"{number}.json", batch)
@@ -471,9 +510,9 @@ def test_a_final_table_over_one_that_was_computed_anew_is_computed_anew(lab) -> 
     lab.files("ev", EVENTS)
     for least, lateness in ((0, 0), (1, 120)):
         minutes = f"TUMBLE((SELECT * FROM ev WHERE v > {least}), DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
-        declare(lab, "minutes", minutes, lateness)
-        declare(lab, "hours", "TUMBLE((SELECT k, total AS v, window_end AS ts FROM minutes), DESCRIPTOR(ts), "
-                "INTERVAL '1' HOUR)", 0)  # fmt: skip
+        declare(lab, "minutes", query(minutes), lateness)
+        hours = "TUMBLE((SELECT k, total AS v, window_end AS ts FROM minutes), DESCRIPTOR(ts), INTERVAL '1' HOUR)"
+        declare(lab, "hours", query(hours), 0)
         if not least:
             lab.land("ev", "1.json", [event(1, "a", 1, 1), event(2, "a", 2, 5), event(3, "a", 1, 150)])
             assert lab.refresh("hours").error is None
@@ -495,9 +534,8 @@ def test_a_final_table_over_one_that_was_computed_anew_is_computed_anew(lab) -> 
 
 @pytest.mark.long
 def test_rows_that_come_while_no_watermark_is_declared_are_late_by_the_one_that_stands(lab) -> None:
-    call = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"
     lab.files("ev", EVENTS)
-    declare(lab, "t", call, 0)
+    declare(lab, "t", query(FIVE_MINUTES), 0)
     lab.land("ev", "1.json", [event(1, "a", 1, 1), event(2, "a", 1, 12)])
     assert lab.refresh("t").error is None
     before = shown(lab, "t")
@@ -506,7 +544,7 @@ def test_rows_that_come_while_no_watermark_is_declared_are_late_by_the_one_that_
     lab.land("ev", "2.json", [event(3, "a", 8, 2), event(4, "a", 2, 13)])
     assert lab.refresh("ev").error is None
     redeclare(lab, EVENTS)
-    declare(lab, "t", call, 0)
+    declare(lab, "t", query(FIVE_MINUTES), 0)
     lab.land("ev", "3.json", [event(5, "a", 1, 30)])
     assert lab.refresh("t").error is None
     assert before <= shown(lab, "t")
@@ -517,11 +555,11 @@ def test_rows_that_come_while_no_watermark_is_declared_are_late_by_the_one_that_
 
 def test_a_final_table_goes_on_from_no_other_declaration(lab) -> None:
     lab.files("ev", EVENTS)
-    declare(lab, "t", "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)", 0)
+    declare(lab, "t", query(FIVE_MINUTES), 0)
     lab.land("ev", "1.json", [event(1, "a", 1, 1), event(2, "a", 1, 12)])
     assert lab.refresh("t").error is None
     before = shown(lab, "t")
-    declare(lab, "t", "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)", 3)
+    declare(lab, "t", query(FIVE_MINUTES), 3)
     for start in ("now", "2026-11-01"):
         # By itself: the table of late rows, which a Lab refreshes first, has another declaration too.
         asked = RefreshRequest(start=start)
@@ -538,7 +576,7 @@ def test_rows_of_several_logs_wait_for_the_slowest(lab) -> None:
     lab.files("ev", EVENTS)
     lab.files("other", EVENTS)
     union = "(SELECT k, v, ts FROM ev UNION ALL SELECT `o`.k, v AS v, o.ts FROM other AS o WHERE o.v IS NOT NULL)"
-    declare(lab, "t", f"TUMBLE({union}, DESCRIPTOR(ts), INTERVAL '5' MINUTES)", 0)
+    declare(lab, "t", query(f"TUMBLE({union}, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"), 0)
     lab.land("ev", "1.json", [event(1, "a", 1, 1), event(2, "a", 1, 20)])
     lab.land("other", "1.json", [event(1, "a", 1, 2)])
     assert lab.refresh("t").error is None
@@ -558,13 +596,12 @@ def test_rows_of_several_logs_wait_for_the_slowest(lab) -> None:
 def test_top_rows_and_counted_windows_are_final_too(lab) -> None:
     lab.files("ev", EVENTS, primary_key=["id"])
     declare(
-        lab, "best", "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)", 0,
-        "SELECT window_start, id, v FROM (SELECT *, rank() OVER (PARTITION BY window_end ORDER BY v DESC, id) AS place "
-        "FROM {call}) WHERE place <= 2",
+        lab, "best", "SELECT window_start, id, v FROM (SELECT *, rank() OVER (PARTITION BY window_end ORDER BY v DESC, "
+        f"id) AS place FROM {FIVE_MINUTES}) WHERE place <= 2", 0,
     )  # fmt: skip
     declare(
-        lab, "pairs", "COUNT_WINDOW(TABLE ev PARTITION BY k ORDER BY ts, id, SIZE => 2)", 0,
-        "SELECT k, window_end, sum(v) AS total, count(*) AS rows FROM {call} GROUP BY k, window_number, window_end",
+        lab, "pairs", "SELECT k, window_end, sum(v) AS total, count(*) AS rows FROM COUNT_WINDOW(TABLE ev PARTITION BY "
+        "k ORDER BY ts, id, SIZE => 2) GROUP BY k, window_number, window_end", 0,
     )  # fmt: skip
     lab.land("ev", "1.json", [event(1, "a", 5, 1), event(2, "b", 7, 2), event(3, "a", 6, 3), event(4, "a", 9, 7)])
     assert lab.refresh("ev").error is None
@@ -582,8 +619,7 @@ def test_top_rows_and_counted_windows_are_final_too(lab) -> None:
 @pytest.mark.long
 def test_a_restored_table_closes_its_windows_again(lab) -> None:
     lab.files("ev", EVENTS)
-    call = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"
-    declare(lab, "t", call, 0)
+    declare(lab, "t", query(FIVE_MINUTES), 0)
     batches = drawn_batches(21)
     for number, batch in enumerate(batches, 1):
         lab.land("ev", f"{number}.json", batch)
@@ -598,7 +634,7 @@ def test_a_restored_table_closes_its_windows_again(lab) -> None:
     # The files that the log had after the savepoint are read again, in one batch.
     assert lab.refresh("t").error is None
     again = [*batches[:3], [row for batch in batches[3:] for row in batch]]
-    assert (shown(lab, "t"), late(lab, "t")) == expected(call, again, 0)
+    assert (shown(lab, "t"), late(lab, "t")) == expected(FIVE_MINUTES, again, 0)
     assert lab.verify("t").equal
 
 
@@ -669,17 +705,16 @@ def test_constraints_keys_and_partitions_of_a_final_table(lab) -> None:
 @pytest.mark.long
 def test_a_new_lateness_is_taken_up_from_the_beginning(lab) -> None:
     lab.files("ev", EVENTS)
-    call = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"
-    declare(lab, "t", call, 0)
+    declare(lab, "t", query(FIVE_MINUTES), 0)
     batches = drawn_batches(33)
     for number, batch in enumerate(batches, 1):
         lab.land("ev", f"{number}.json", batch)
         assert lab.refresh("t").error is None
-    declare(lab, "t", call, 3)
+    declare(lab, "t", query(FIVE_MINUTES), 3)
     with pytest.raises(DefinitionChangedError):
         lab.refresh("t")
     assert lab.refresh("t", full=True).error is None
-    assert (shown(lab, "t"), late(lab, "t")) == expected(call, batches, 3)
+    assert (shown(lab, "t"), late(lab, "t")) == expected(FIVE_MINUTES, batches, 3)
 
 
 def test_rows_without_windows_are_written_once(lab) -> None:
@@ -730,12 +765,7 @@ OVER = "DESCRIPTOR(ts), INTERVAL '1' HOUR)"
     ],
 )
 def test_a_query_that_cannot_be_final_is_refused_before_any_work(inputs, code: str, query: str, said: str) -> None:
-    with pytest.raises(DeclarationErrors) as refused:
-        inputs.declare(f"CREATE MATERIALIZED TABLE t\nEMIT FINAL AS\n{query}")
-    [error] = refused.value.errors
-    assert error.rule == code
-    assert said in error.message
-    assert str(error).startswith("assets/t.sql:") or "t.sql" in str(error)
+    require_refusal(inputs, query, code, said)
 
 
 def test_emit_takes_documented_words_only(lab) -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
+from typing import Any
 
 import pytest
 
-from freshline.errors import DeclarationErrors
 from freshline.patterns.matcher import PartitionRows, Skip, SkipTo, find_matches
 from freshline.patterns.pattern import parse_pattern
 from freshline.patterns.program import compile_pattern
-from freshline.testing import Crash
 from freshline.values.names import TableName
 from tests.lanes import long_but
 from tests.scenarios.test_final import (
@@ -25,8 +24,12 @@ from tests.scenarios.test_final import (
     START,
     Bag,
     Event,
+    ThreeTables,
+    declare,
     drawn_batches,
     event,
+    require_each_row_once_after_crashes,
+    require_refusal,
     shown,
     time_of,
     watermarks,
@@ -101,41 +104,17 @@ OVERS: dict[str, tuple[str, Oracle]] = {
 }
 
 
-def declare(lab, name: str, query: str, lateness: int, header: str = "") -> None:
-    allowed = f" ALLOWED LATENESS INTERVAL '{lateness}' MINUTE" if lateness else ""
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE {name} {header} FRESHNESS = INTERVAL '10' SECOND EMIT FINAL{allowed} AS {query}"
-    )
-
-
 def play(lab, query: str, oracle: Oracle, lateness: int, batches: Batches) -> tuple[Bag, Bag]:
-    """Three tables of one query, refreshed after each batch, at the end, and anew: the same rows, and late rows."""
     lab.files("ev", EVENTS, primary_key=["id"])
-    for name in ("each_time", "at_the_end", "anew"):
-        declare(lab, name, query, lateness)
-    seen: Bag = Counter()
+    tables = ThreeTables(lab, query, lateness, late_rows)
     for number, batch in enumerate(batches, 1):
         lab.land("ev", f"{number}.json", batch)
-        result = lab.refresh("each_time")
-        assert result.error is None, result.error
-        assert number == 1 or result.strategy in ("append", "noop"), result.reason
-        rows, late = oracle(batches[:number], lateness * MINUTE)
-        assert shown(lab, "each_time") == rows, number
-        assert late_rows(lab, "each_time") == late
-        # Rows that were written stay.
-        assert seen <= rows
-        seen = rows
+        found = oracle(batches[:number], lateness * MINUTE)
+        tables.refresh_each_time(found, first=number == 1)
         if number == len(batches) // 2:
             assert lab.refresh("anew").error is None
-    assert lab.refresh("at_the_end").error is None
-    assert lab.refresh("anew", full=True).error is None
-    for name in ("each_time", "at_the_end", "anew"):
-        assert shown(lab, name) == rows
-        assert late_rows(lab, name) == late
-        for each in (name, f"{name}__late"):
-            verified = lab.verify(each)
-            assert verified.equal, verified
-    return rows, late
+    tables.end(found)
+    return found
 
 
 @pytest.mark.long
@@ -214,21 +193,7 @@ def test_killed_anywhere_rows_with_frames_come_once(lab) -> None:
     lab.files("ev", EVENTS, primary_key=["id"])
     query, oracle = OVERS["around"]
     declare(lab, "t", query, 1)
-    points = ["table-pinned", "table-before-commit", "table-writing", "table-after-commit"]
-    batches = drawn_batches(5, count=len(points))
-    for number, (batch, point) in enumerate(zip(batches, points, strict=True), 1):
-        lab.land("ev", f"{number}.json", batch)
-        lab.refresh("ev")
-        for name in ("t__late", "t"):
-            # A refresh without anything to write comes to fewer of the points.
-            with contextlib.suppress(Crash), lab.crash_at(point):
-                lab.refresh(name, upstreams=False)
-        lab.restart(lose_control_store=number % 2 == 0)
-        assert lab.refresh("t").error is None
-        rows, late = oracle(batches[:number], MINUTE)
-        assert (shown(lab, "t"), late_rows(lab, "t")) == (rows, late)
-    assert rows
-    assert lab.verify("t").equal
+    require_each_row_once_after_crashes(lab, {"ev": 5}, oracle, late_rows)
 
 
 @pytest.mark.long
@@ -293,12 +258,7 @@ def over(frame: str) -> str:
     ],
 )  # fmt: skip
 def test_rows_that_are_never_final_are_refused(inputs, code: str, query: str, said: str) -> None:
-    with pytest.raises(DeclarationErrors) as refused:
-        inputs.declare(f"CREATE MATERIALIZED TABLE t\nEMIT FINAL AS\n{query}")
-    [error] = refused.value.errors
-    assert error.rule == code, error
-    assert said in error.message
-    assert "t.sql:" in str(error)
+    require_refusal(inputs, query, code, said)
 
 
 # -- joins by an interval
@@ -308,11 +268,23 @@ FROM ev AS x {kind} JOIN other AS y
   ON x.k = y.k AND (x.v > 0 OR y.v > 0) AND y.ts BETWEEN x.ts - INTERVAL '1' MINUTE AND x.ts + INTERVAL '3' MINUTES"""
 
 
+def both_in_time(
+    names: str, left: Batches, right: Batches, lateness: timedelta
+) -> tuple[list[list[Event]], Bag, datetime | None]:
+    """The rows of two logs that came in time, the late ones with the letter of their side, and the lesser watermark."""
+    sides: list[list[Event]] = []
+    late: Bag = Counter()
+    for name, batches in zip(names, (left, right), strict=True):
+        rows, too_late = in_time(batches, lateness)
+        sides.append(rows)
+        late.update({(name, *key): n for key, n in too_late.items()})
+    marks = [watermarks(each)[-1] for each in (left, right)]
+    return sides, late, None if None in marks else min(each for each in marks if each is not None)
+
+
 def pairs(kind: str, left: Batches, right: Batches, lateness: timedelta) -> tuple[Bag, Bag]:
     """By definition, with all batches of both logs read."""
-    sides, late = zip(*(in_time(each, lateness) for each in (left, right)), strict=True)
-    marks = [watermarks(each)[-1] for each in (left, right)]
-    mark = None if None in marks else min(each for each in marks if each is not None)
+    sides, late, mark = both_in_time("xy", left, right, lateness)
     found: Bag = Counter()
     met: tuple[set[object], set[object]] = (set(), set())
     for x in sides[0]:
@@ -327,13 +299,12 @@ def pairs(kind: str, left: Batches, right: Batches, lateness: timedelta) -> tupl
             if row["id"] not in met[number] and mark is not None and at(row) + ahead + lateness <= mark:
                 alone = (None, row["id"], None) if number else (row["id"], None, row["k"])
                 found[(*alone, value(row))] += 1
-    both = [Counter({(side, *key): n for key, n in each.items()}) for side, each in zip("xy", late, strict=True)]
-    return found, both[0] + both[1]
+    return found, late
 
 
-def late_of_both(lab, name: str) -> Bag:
+def late_of_both(lab, name: str, sides: str = "xy") -> Bag:
     return Counter(
-        (side, row[side]["id"], row["late_by"]) for row in lab.late(name) for side in "xy" if row[side] is not None
+        (side, row[side]["id"], row["late_by"]) for row in lab.late(name) for side in sides if row[side] is not None
     )
 
 
@@ -354,40 +325,37 @@ def test_pairs_are_the_same_for_other_rows_too(lab, seed: int) -> None:
 def play_pairs(
     lab, kind: str, lateness: int, left: Batches, right: Batches, chance: random.Random | None = None
 ) -> None:
+    definition = partial(pairs, kind.split(" ")[0])
+    play_both(lab, PAIRS.format(kind=kind), definition, late_of_both, lateness, left, right, chance or random.Random(1))
+
+
+def play_both(
+    lab,
+    query: str,
+    definition: Callable[[Batches, Batches, timedelta], tuple[Bag, Bag]],
+    late: Callable[[Any, str], Bag],
+    lateness: int,
+    left: Batches,
+    right: Batches,
+    chance: random.Random,
+) -> None:
+    """As `play`, over two logs."""
     for log in ("ev", "other"):
         lab.files(log, EVENTS, primary_key=["id"])
-    for name in ("each_time", "at_the_end", "anew"):
-        declare(lab, name, PAIRS.format(kind=kind), lateness)
-    chance = chance or random.Random(1)
+    tables = ThreeTables(lab, query, lateness, late)
     read = {"ev": 0, "other": 0}
-    seen: Bag = Counter()
-    word = kind.split(" ")[0]
     while read["ev"] < len(left) or read["other"] < len(right):
         for log, batches in (("ev", left), ("other", right)):
             # Now one side is ahead, now the other.
             if read[log] < len(batches) and chance.random() < 0.7:
                 lab.land(log, f"{read[log]}.json", batches[read[log]])
                 read[log] += 1
-        result = lab.refresh("each_time")
-        assert result.error is None, result.error
-        assert not seen or result.strategy in ("append", "noop"), result.reason
-        rows, late = pairs(word, left[: read["ev"]], right[: read["other"]], lateness * MINUTE)
-        assert shown(lab, "each_time") == rows
-        assert late_of_both(lab, "each_time") == late
-        assert seen <= rows
-        seen = rows
+        found = definition(left[: read["ev"]], right[: read["other"]], lateness * MINUTE)
+        tables.refresh_each_time(found, first=not tables.seen)
         if read["ev"] == len(left) // 2:
             assert lab.refresh("anew").error is None
-    assert lab.refresh("at_the_end").error is None
-    assert lab.refresh("anew", full=True).error is None
-    assert rows
-    assert late
-    for name in ("each_time", "at_the_end", "anew"):
-        assert shown(lab, name) == rows
-        assert late_of_both(lab, name) == late
-        for each in (name, f"{name}__late"):
-            verified = lab.verify(each)
-            assert verified.equal, verified
+    tables.end(found)
+    assert all(found)
 
 
 def columns_of(prefix: str) -> str:
@@ -456,21 +424,7 @@ def test_killed_anywhere_pairs_come_once(lab) -> None:
     for log in ("ev", "other"):
         lab.files(log, EVENTS, primary_key=["id"])
     declare(lab, "t", PAIRS.format(kind="FULL"), 1)
-    points = ["table-pinned", "table-before-commit", "table-writing", "table-after-commit"]
-    both = drawn_batches(5, count=len(points)), drawn_batches(15, count=len(points))
-    for number, point in enumerate(points, 1):
-        for log, batches in zip(("ev", "other"), both, strict=True):
-            lab.land(log, f"{number}.json", batches[number - 1])
-            lab.refresh(log)
-        for name in ("t__late", "t"):
-            with contextlib.suppress(Crash), lab.crash_at(point):
-                lab.refresh(name, upstreams=False)
-        lab.restart(lose_control_store=number % 2 == 0)
-        assert lab.refresh("t").error is None
-        rows, late = pairs("FULL", both[0][:number], both[1][:number], MINUTE)
-        assert (shown(lab, "t"), late_of_both(lab, "t")) == (rows, late)
-    assert rows
-    assert lab.verify("t").equal
+    require_each_row_once_after_crashes(lab, {"ev": 5, "other": 15}, partial(pairs, "FULL"), late_of_both)
 
 
 @pytest.mark.long
@@ -517,11 +471,7 @@ IN_AN_HOUR = "b.ts BETWEEN a.ts AND a.ts + INTERVAL '1' HOUR"
     ],
 )
 def test_joins_that_are_never_final_are_refused(inputs, code: str, query: str, said: str) -> None:
-    with pytest.raises(DeclarationErrors) as refused:
-        inputs.declare(f"CREATE MATERIALIZED TABLE t\nEMIT FINAL AS\n{query}")
-    [error] = refused.value.errors
-    assert error.rule == code, error
-    assert said in error.message
+    require_refusal(inputs, query, code, said)
 
 
 # -- as-of joins
@@ -531,9 +481,7 @@ FROM ev AS e {kind} JOIN other FOR SYSTEM_TIME AS OF e.ts AS r ON r.k = e.k"""
 
 
 def met_versions(kind: str, rows: Batches, versions: Batches, lateness: timedelta) -> tuple[Bag, Bag]:
-    sides, late = zip(*(in_time(each, lateness) for each in (rows, versions)), strict=True)
-    marks = [watermarks(each)[-1] for each in (rows, versions)]
-    mark = None if None in marks else min(each for each in marks if each is not None)
+    sides, late, mark = both_in_time("er", rows, versions, lateness)
     found: Bag = Counter()
     for row in sides[0]:
         if mark is None or at(row) + lateness > mark:
@@ -542,14 +490,7 @@ def met_versions(kind: str, rows: Batches, versions: Batches, lateness: timedelt
         best = max(held, key=at, default=None)
         if best is not None or kind == "LEFT":
             found[(row["id"], at(row), *((None, None) if best is None else (best["id"], best["v"])))] += 1
-    both = [Counter({(side, *key): n for key, n in each.items()}) for side, each in zip("er", late, strict=True)]
-    return found, both[0] + both[1]
-
-
-def late_versions(lab, name: str) -> Bag:
-    return Counter(
-        (side, row[side]["id"], row["late_by"]) for row in lab.late(name) for side in "er" if row[side] is not None
-    )
+    return found, late
 
 
 def distinct_versions(batches: Batches) -> Batches:
@@ -568,38 +509,17 @@ def distinct_versions(batches: Batches) -> Batches:
 
 def play_versions(lab, kind: str, lateness: int, seed: int, count: int) -> None:
     left, right = drawn_batches(seed, count), distinct_versions(drawn_batches(seed + 500, count))
-    for log in ("ev", "other"):
-        lab.files(log, EVENTS, primary_key=["id"])
-    for name in ("each_time", "at_the_end", "anew"):
-        declare(lab, name, AS_OF.format(kind=kind), lateness)
     chance = random.Random(seed)
-    read = {"ev": 0, "other": 0}
-    seen: Bag = Counter()
-    while read["ev"] < len(left) or read["other"] < len(right):
-        for log, batches in (("ev", left), ("other", right)):
-            if read[log] < len(batches) and chance.random() < 0.7:
-                lab.land(log, f"{read[log]}.json", batches[read[log]])
-                read[log] += 1
-        result = lab.refresh("each_time")
-        assert result.error is None, result.error
-        assert not seen or result.strategy in ("append", "noop"), result.reason
-        rows, late = met_versions(kind, left[: read["ev"]], right[: read["other"]], lateness * MINUTE)
-        assert shown(lab, "each_time") == rows
-        assert late_versions(lab, "each_time") == late
-        assert seen <= rows
-        seen = rows
-        if read["ev"] == len(left) // 2:
-            assert lab.refresh("anew").error is None
-    assert lab.refresh("at_the_end").error is None
-    assert lab.refresh("anew", full=True).error is None
-    assert rows
-    assert late
-    for name in ("each_time", "at_the_end", "anew"):
-        assert shown(lab, name) == rows
-        assert late_versions(lab, name) == late
-        for each in (name, f"{name}__late"):
-            verified = lab.verify(each)
-            assert verified.equal, verified
+    play_both(
+        lab,
+        AS_OF.format(kind=kind),
+        partial(met_versions, kind),
+        partial(late_of_both, sides="er"),
+        lateness,
+        left,
+        right,
+        chance,
+    )
 
 
 @pytest.mark.long
@@ -659,11 +579,7 @@ def test_stars_and_deleted_versions_of_final_rows(lab) -> None:
     ],
 )  # fmt: skip
 def test_as_of_joins_that_are_never_final_are_refused(inputs, code: str, query: str, said: str) -> None:
-    with pytest.raises(DeclarationErrors) as refused:
-        inputs.declare(f"CREATE MATERIALIZED TABLE t\nEMIT FINAL AS\n{query}")
-    [error] = refused.value.errors
-    assert error.rule == code, error
-    assert said in error.message
+    require_refusal(inputs, query, code, said)
 
 
 # -- matches
@@ -779,18 +695,7 @@ def test_killed_anywhere_matches_come_once(lab) -> None:
     lab.files("ev", EVENTS, primary_key=["id"])
     query, oracle = MATCHES["within"]
     declare(lab, "t", query, 1)
-    points = ["table-pinned", "table-before-commit", "table-writing", "table-after-commit"]
-    batches = drawn_batches(9, count=len(points))
-    for number, (batch, point) in enumerate(zip(batches, points, strict=True), 1):
-        lab.land("ev", f"{number}.json", batch)
-        lab.refresh("ev")
-        for name in ("t__late", "t"):
-            with contextlib.suppress(Crash), lab.crash_at(point):
-                lab.refresh(name, upstreams=False)
-        lab.restart(lose_control_store=number % 2 == 0)
-        assert lab.refresh("t").error is None
-        assert (shown(lab, "t"), late_rows(lab, "t")) == oracle(batches[:number], MINUTE)
-    assert lab.verify("t").equal
+    require_each_row_once_after_crashes(lab, {"ev": 9}, oracle, late_rows)
 
 
 MATCH = "MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES count(*) AS n PATTERN (A B) DEFINE B AS B.v > 1)"
@@ -818,8 +723,4 @@ MATCH = "MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES count(*) AS n PATT
 def test_matches_that_are_never_final_are_refused(lab, code: str, query: str, said: str) -> None:
     lab.files("ev", EVENTS.replace("ts TIMESTAMP", "ts TIMESTAMP, at TIMESTAMP"), primary_key=["id"])
     lab.source("plain", "k STRING, v INT, ts TIMESTAMP")
-    with pytest.raises(DeclarationErrors) as refused:
-        lab.declare(f"CREATE MATERIALIZED TABLE t\nEMIT FINAL AS\n{query}")
-    [error] = refused.value.errors
-    assert error.rule == code, error
-    assert said in error.message
+    require_refusal(lab, query, code, said)

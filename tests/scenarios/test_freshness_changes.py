@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,6 +25,7 @@ from freshline.refresh.runtime import Runtime, utc_now
 from freshline.run import open_runtime, refresh_table, verify_table
 from freshline.values.names import TableName
 from freshline.values.settings import Settings
+from tests.scenarios.shop import land_file, repeated, wait_until
 
 EVENT = (
     "CREATE SOURCE event (event_id STRING, k STRING, op STRING, n BIGINT, PRIMARY KEY (event_id)) "
@@ -51,7 +49,7 @@ CHANGES = (
 
 
 class Arrivals:
-    """Files of events that arrive from another thread, and what they come to by an independent count."""
+    """Files of events, and what they come to by an independent count."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,31 +57,13 @@ class Arrivals:
         self.events: list[dict[str, object]] = []
         self._random = random.Random(7)
 
-    @contextmanager
-    def arriving(self, pause: float = 0.15) -> Iterator[None]:
-        """Thirty events after each pause of so many seconds."""
-        done = threading.Event()
-
-        def arrive() -> None:
-            while not done.wait(pause):
-                self.land()
-
-        thread = threading.Thread(target=arrive)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
-
     def land(self) -> None:
+        """A file of thirty events."""
         start = len(self.events)
         for number in range(start, start + 30):
             key, op = f"k{self._random.randrange(40)}", self._random.choice("uuud")
             self.events.append({"event_id": f"e{number:06d}", "k": key, "op": op, "n": number})
-        hidden = self.folder / f"_{start}"
-        hidden.write_text("".join(json.dumps(event) + "\n" for event in self.events[start:]))
-        hidden.rename(self.folder / f"part-{start:06d}.json")
+        land_file(self.folder, f"part-{start:06d}", self.events[start:])
 
     def latest(self) -> set[tuple[str, str]]:
         last = {event["k"]: event for event in self.events}
@@ -92,7 +72,7 @@ class Arrivals:
 
 @contextmanager
 def loops_over(runtime: Runtime, declarations: Declarations) -> Iterator[None]:
-    """The loops of an engine in this process."""
+    """The loops of an engine in this process, with two threads as by default."""
     effective_graph = EffectiveGraph(declarations, runtime.control, utc_now)
     effective_graph.on_change(lambda graph: setattr(runtime, "graph", graph))
     runtime.graph = effective_graph.graph
@@ -110,15 +90,8 @@ def loops_over(runtime: Runtime, declarations: Declarations) -> Iterator[None]:
         yield
     finally:
         loops[0].stop()
-        assert work.wait_until_idle(30)
+        assert work.wait_until_idle(60)
         work.close(5)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.1)
 
 
 def rows(settings: Settings, table: str, *columns: str) -> list[tuple[Any, ...]]:
@@ -152,7 +125,7 @@ def test_freshness_is_changed_across_all_modes_while_files_arrive(spark, setting
     def has_moved_on(before: int | None) -> bool:
         return newest_version(settings.warehouse / "latest") != before
 
-    with arrivals.arriving():
+    with repeated(arrivals.land, 0.15):
         for part in (CHANGES[:4], CHANGES[4:]):
             # In between the engine is another one, with nothing but the stores.
             with loops_over(runtime, declarations):

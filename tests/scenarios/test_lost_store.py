@@ -9,7 +9,6 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
-import deltalake
 import pytest
 
 import freshline
@@ -19,13 +18,14 @@ from freshline.commit.refresh_log import read_newest_records
 from freshline.commit.warehouse import Warehouse
 from freshline.values.names import TableName
 from freshline.values.result import RefreshResult
-from tests.scenarios.test_restarts import Project, wait_for
+from tests.scenarios.shop import repeated, wait_until
+from tests.scenarios.test_restarts import RestartedProject
 
 # Kept by the engine alone: one that commits wake, one that a timer does.
 KEPT = ("event", "live", "timed")
 
 
-def lose(project: Project) -> None:
+def lose(project: RestartedProject) -> None:
     """Delete the store's file with what SQLite keeps beside it."""
     files = list(project.settings.state.glob("control.db*"))
     assert files
@@ -33,7 +33,7 @@ def lose(project: Project) -> None:
         file.unlink()
 
 
-def goes_on(project: Project) -> None:
+def goes_on(project: RestartedProject) -> None:
     """See every table that the engine keeps have what arrived since now."""
     since = datetime.now(UTC)
 
@@ -42,10 +42,10 @@ def goes_on(project: Project) -> None:
         stamps = [found[name].data_timestamp for name in KEPT]
         return all(stamp is not None and stamp > since for stamp in stamps)
 
-    wait_for(has_what_arrived, f"{KEPT} have what arrived since {since}")
+    wait_until(has_what_arrived, f"{KEPT} have what arrived since {since}")
 
 
-def committed(project: Project) -> list[tuple[TableName, int]]:
+def committed(project: RestartedProject) -> list[tuple[TableName, int]]:
     """The commits that the store knows of, the newest first."""
     return [(record.table, record.version or 0) for record in records(project) if record.committed]
 
@@ -58,7 +58,7 @@ def missing(
     return {(name, version) for name, version in before if version >= oldest.get(name, 0)} - set(after)
 
 
-def records(project: Project) -> list[RefreshResult]:
+def records(project: RestartedProject) -> list[RefreshResult]:
     store = ControlStore.open(project.settings.control_store)
     try:
         return store.refreshes(limit=10_000, checks=False)
@@ -66,7 +66,7 @@ def records(project: Project) -> list[RefreshResult]:
         store.close()
 
 
-def logged(project: Project) -> set[str]:
+def logged(project: RestartedProject) -> set[str]:
     """The states in the refresh log, which stands beside the tables."""
     return {record.state for record in read_newest_records(project.settings.warehouse, KEPT_REFRESHES)}
 
@@ -74,17 +74,17 @@ def logged(project: Project) -> set[str]:
 @pytest.mark.spark
 @pytest.mark.long
 def test_a_store_that_is_deleted_while_the_engine_runs_is_rebuilt_and_loses_no_row(tmp_path):
-    project = Project(tmp_path / "shop")
+    project = RestartedProject(tmp_path / "shop")
     warehouse = Warehouse(project.settings.warehouse)
     project.land()
     project.run("engine", "start")
     try:
-        with project.arriving():
+        with repeated(project.land, 0.5):
             goes_on(project)
             freshline.suspend("held", because="wrong prices", by="bob", project=project.settings)
-            wait_for(lambda: project.statuses()["held"].state == "SUSPENDED", "held is not being refreshed")
+            wait_until(lambda: project.statuses()["held"].state == "SUSPENDED", "held is not being refreshed")
             # A decision of the half minute before a loss is forgotten with it.
-            wait_for(lambda: "SUSPENDED" in logged(project), "the refresh log tells of the suspension")
+            wait_until(lambda: "SUSPENDED" in logged(project), "the refresh log tells of the suspension")
             before = committed(project)
             engine = project.engine()
 
@@ -99,16 +99,16 @@ def test_a_store_that_is_deleted_while_the_engine_runs_is_rebuilt_and_loses_no_r
             after = committed(project)
             assert missing(before, after) == set()
             assert len(after) == len(set(after)), "a commit is told twice"
-            wait_for(lambda: project.statuses()["held"].state == "SUCCEEDED", "held is refreshed again")
+            wait_until(lambda: project.statuses()["held"].state == "SUCCEEDED", "held is refreshed again")
             freshline.suspend("held", because="wrong prices", by="bob", project=project.settings)
-            wait_for(lambda: project.statuses()["held"].state == "SUSPENDED", "what was stated again is in force")
+            wait_until(lambda: project.statuses()["held"].state == "SUSPENDED", "what was stated again is in force")
             goes_on(project)
 
             # Killed with its store: nobody is left who could remember anything.
             engine = project.engine()
             assert engine is not None
             os.kill(engine.pid, signal.SIGKILL)
-            wait_for(lambda: not engine.alive, "the engine is dead")
+            wait_until(lambda: not engine.alive, "the engine is dead")
             lose(project)
             reached = max(map(newest_epoch, warehouse.tables()))
             project.run("doctor", "--fix", "--rebuild")
@@ -120,19 +120,14 @@ def test_a_store_that_is_deleted_while_the_engine_runs_is_rebuilt_and_loses_no_r
         project.run("verify")
     finally:
         project.run("engine", "stop")
-    log = deltalake.DeltaTable(str(warehouse.path(TableName.parse("event")))).to_pyarrow_table(columns=["event_id"])
-    assert sorted(log["event_id"].to_pylist()) == [f"e{n:07d}" for n in range(project.landed)]
-    for name in ("live", "timed", "nightly", "overridden"):
-        rows = deltalake.DeltaTable(str(warehouse.path(TableName.parse(name)))).to_pyarrow_table(columns=["k", "n"])
-        counts = {f"k{k}": len(range(k, project.landed, 7)) for k in range(7)}
-        assert dict(zip(rows["k"].to_pylist(), rows["n"].to_pylist(), strict=True)) == counts
+    project.require_each_event_once()
     assert project.processes() == []
 
 
 @pytest.mark.spark
 @pytest.mark.long
 def test_status_names_what_blocks_a_table_while_the_engine_runs(tmp_path):
-    project = Project(tmp_path / "shop")
+    project = RestartedProject(tmp_path / "shop")
     (project.root / "assets" / "below.sql").write_text(
         "CREATE MATERIALIZED TABLE below FRESHNESS = INTERVAL '5' SECOND AS SELECT k FROM live"
     )
@@ -149,20 +144,20 @@ def test_status_names_what_blocks_a_table_while_the_engine_runs(tmp_path):
         return found["state"], found["blocked_by"]
 
     try:
-        with project.arriving():
-            wait_for(lambda: stands("below") == ("SUCCEEDED", None), "below has a first version")
+        with repeated(project.land, 0.5):
+            wait_until(lambda: stands("below") == ("SUCCEEDED", None), "below has a first version")
             project.run("suspend", "live", "--because", "wrong prices")
-            wait_for(lambda: stands("below") == ("BLOCKED", "live"), "below is blocked")
-            wait_for(lambda: stands("live") == ("SUSPENDED", None), "its last refresh has ended")
+            wait_until(lambda: stands("below") == ("BLOCKED", "live"), "below is blocked")
+            wait_until(lambda: stands("live") == ("SUSPENDED", None), "its last refresh has ended")
             # A table that has another way to its source goes on.
             since = datetime.now(UTC)
-            wait_for(lambda: (project.statuses()["timed"].data_timestamp or since) > since, "timed goes on")
+            wait_until(lambda: (project.statuses()["timed"].data_timestamp or since) > since, "timed goes on")
             assert stands("below") == ("BLOCKED", "live")
             held = told("below")["version"]
 
             project.run("resume", "live")
 
-            wait_for(lambda: stands("below") == ("SUCCEEDED", None), "below goes on")
-            wait_for(lambda: told("below")["version"] != held, "below has what arrived meanwhile")
+            wait_until(lambda: stands("below") == ("SUCCEEDED", None), "below goes on")
+            wait_until(lambda: told("below")["version"] != held, "below has what arrived meanwhile")
     finally:
         project.run("engine", "stop")

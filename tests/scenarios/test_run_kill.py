@@ -8,11 +8,8 @@ kills hit it at work.
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -29,11 +26,9 @@ from freshline.commit.delta_log import newest_version
 from freshline.declare.project import read_settings
 from freshline.engine.state_file import read_state
 from freshline.engine.up_record import UpRecord, record_file
+from tests.scenarios.shop import FILES, Project, land_file, wait_until
 
-SOURCE = (
-    "CREATE SOURCE event (event_id STRING, n BIGINT) "
-    "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds')"
-)
+SOURCE = f"CREATE SOURCE event (event_id STRING, n BIGINT) {FILES}"
 # Every row takes about a millisecond for each of its n, and all of them are computed each time.
 SLOW = (
     "CREATE MATERIALIZED TABLE slow FRESHNESS = INTERVAL '10' DAY AS "
@@ -54,28 +49,14 @@ STATUS = "query ($run: ID!) { runOrError(runId: $run) { ... on Run { status star
 LOCATIONS = "{ workspaceOrError { ... on Workspace { locationEntries { name } } } }"
 
 
-class Project:
+class DagsterProject(Project):
     """A project with its `up`, asked as the UI asks it."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-        self.command("init", str(root), at=None)
-        for file in (root / "assets").glob("*.sql"):
-            file.unlink()
-        (root / "pyproject.toml").write_text("[tool.freshline]\ndagster-port = 0\n")
-        (root / "assets" / "event.sql").write_text(SOURCE)
-        (root / "assets" / "slow.sql").write_text(SLOW)
-        (root / "in").mkdir()
-        (root / "in" / "1.json").write_text(
-            "".join(json.dumps({"event_id": f"e{n}", "n": 60}) + "\n" for n in range(100))
-        )
+        super().__init__(root)
+        self.begin("dagster-port = 0\n", {"event": SOURCE, "slow": SLOW})
+        land_file(root / "in", "1", [{"event_id": f"e{n}", "n": 60} for n in range(100)])
         self.settings = read_settings(root, {})
-
-    def command(self, *arguments: str, at: str | None = "--project") -> str:
-        line = [sys.executable, "-m", "freshline.cli.main", *arguments, *([] if at is None else [at, str(self.root)])]
-        told = subprocess.run(line, capture_output=True, text=True, timeout=600)
-        assert told.returncode == 0, f"{arguments}: {told.stdout[-2000:]} {told.stderr[-2000:]}"
-        return told.stdout
 
     def record(self) -> UpRecord:
         found = UpRecord.read(record_file(self.settings))
@@ -114,13 +95,6 @@ class Project:
     def status(self, run: str) -> str:
         return str(self.ask(STATUS, run=run)["runOrError"]["status"])
 
-    def wait(self, met: Callable[[], bool], what: str, seconds: float) -> float:
-        begin = time.monotonic()
-        while not met():
-            assert time.monotonic() - begin < seconds, f"after {seconds:.0f} s not yet: {what}"
-            time.sleep(0.5)
-        return time.monotonic() - begin
-
     def begins(self, run: str) -> bool:
         """Whether Dagster calls the run begun; its process may be seconds away."""
         return self.status(run) not in ("NOT_STARTED", "QUEUED")
@@ -135,22 +109,14 @@ class Project:
     def version(self) -> int | None:
         return newest_version(self.settings.warehouse / "slow")
 
-    def processes(self) -> list[psutil.Process]:
-        """Everything that runs for this project, whoever its parent is."""
-        return [
-            process
-            for process in psutil.process_iter(["cmdline"])
-            if str(self.root) in " ".join(process.info["cmdline"] or ()) and process.pid != os.getpid()
-        ]
 
-
-def of_dagster(project: Project, word: str) -> list[psutil.Process]:
+def of_dagster(project: DagsterProject, word: str) -> list[psutil.Process]:
     """Processes of Dagster that have a word in their command lines."""
     found = marked(f"{project.record().mark}/dagster")
     return [process for process in found if any(word in part for part in process.cmdline())]
 
 
-def runs(project: Project) -> list[psutil.Process]:
+def runs(project: DagsterProject) -> list[psutil.Process]:
     """The processes of runs: children that a code server makes of itself, without a command line of their own."""
     servers = {process.pid for process in of_dagster(project, "grpc")}
     return [
@@ -160,12 +126,12 @@ def runs(project: Project) -> list[psutil.Process]:
     ]
 
 
-def engines(project: Project) -> list[psutil.Process]:
+def engines(project: DagsterProject) -> list[psutil.Process]:
     state = read_state(project.settings.state)
     return [] if state is None or not state.alive else [psutil.Process(state.process.pid)]
 
 
-VICTIMS: dict[str, Callable[[Project], list[psutil.Process]]] = {
+VICTIMS: dict[str, Callable[[DagsterProject], list[psutil.Process]]] = {
     "the run": runs,
     "the code servers": lambda project: of_dagster(project, "grpc"),
     "the daemon": lambda project: [psutil.Process(dict(project.record().children)["dagster-daemon"].pid)],
@@ -180,29 +146,27 @@ def test_a_run_that_is_killed_anywhere_ends_and_leaves_nothing_behind(tmp_path):
     seed = random.SystemRandom().randrange(10_000)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    project = Project(tmp_path / "shop")
-    project.command("refresh")
-    project.command("up", "--detach")
+    project = DagsterProject(tmp_path / "shop")
+    project.run("refresh")
+    project.run("up", "--detach")
     try:
         first = project.launch()
-        project.wait(lambda: project.ended(first), "the first run has ended", GOES_ON_SECONDS)
+        wait_until(lambda: project.ended(first), "the first run has ended", GOES_ON_SECONDS)
         assert project.status(first) == "SUCCESS"
         victims = [list(VICTIMS)[number % len(VICTIMS)] for number in range(KILLS)]
         chance.shuffle(victims)
         for number, what in enumerate(victims):
-            (project.root / "in" / f"more{number}.json").write_text(
-                json.dumps({"event_id": f"m{number}", "n": 60}) + "\n"
-            )
-            project.command("refresh", "event")
+            land_file(project.root / "in", f"more{number}", [{"event_id": f"m{number}", "n": 60}])
+            project.run("refresh", "event")
             run = project.launch()
             # Mostly at work, now and then before its process is there.
             there = chance.choice([project.began, project.began, project.begins])
-            project.wait(partial(there, run), "the run begins", 120)
+            wait_until(partial(there, run), "the run begins", 120)
             time.sleep(chance.uniform(0, 12))  # the moment of the kill is what varies
             for process in VICTIMS[what](project):
                 with_signal(process)
             killed = time.monotonic()
-            project.wait(partial(project.ended, run), f"the run ends after {what} was killed", GOES_ON_SECONDS)
+            wait_until(partial(project.ended, run), f"the run ends after {what} was killed", GOES_ON_SECONDS)
             status, took = project.status(run), time.monotonic() - killed
             # One that was not hit goes on to its end; it starts an engine where it had not asked the one before yet.
             assert status == "SUCCESS" or took <= ENDS_SECONDS, f"{status} {took:.0f} s after {what} was killed"
@@ -214,16 +178,13 @@ def test_a_run_that_is_killed_anywhere_ends_and_leaves_nothing_behind(tmp_path):
                 time.sleep(QUIET_SECONDS)
                 assert project.version() == version, what
             again = project.launch()
-            project.wait(partial(project.ended, again), "the retry ends", GOES_ON_SECONDS)
+            wait_until(partial(project.ended, again), "the retry ends", GOES_ON_SECONDS)
             assert project.status(again) == "SUCCESS", what
-        verified = json.loads(
-            project.command("sql", "--json", "SELECT count(*) AS n, count(DISTINCT event_id) AS u FROM slow")
-        )
-        assert verified == [{"n": 100 + KILLS, "u": 100 + KILLS}]
+        counted = project.rows("SELECT count(*) AS n, count(DISTINCT event_id) AS u FROM slow")
+        assert counted == [{"n": 100 + KILLS, "u": 100 + KILLS}]
     finally:
-        project.command("down")
-    psutil.wait_procs(project.processes(), timeout=30)
-    assert project.processes() == []
+        project.run("down")
+    project.require_no_process()
 
 
 def with_signal(process: psutil.Process) -> None:

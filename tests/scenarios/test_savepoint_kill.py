@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections import Counter
 
-import psutil
 import pytest
 
 from freshline.declare.project_settings import read_settings
 from freshline.engine.reading import open_reader, read_rows
-from tests.scenarios.test_kill import Shop
-
-
-def ask(shop: Shop, *arguments: str, kill_at: str = "") -> int:
-    """Run a command; with `kill_at`, the engine that it starts is killed there."""
-    environ = {**os.environ, "FRESHLINE_TEST": "1", "FRESHLINE_FAILPOINT": kill_at}
-    return subprocess.run(shop.command(*arguments), check=False, env=environ, capture_output=True).returncode
-
+from tests.scenarios.shop import Shop
 
 COLUMNS = {
     "event": "event_id",
@@ -76,7 +66,7 @@ def test_kills_while_a_savepoint_is_made_and_restored(tmp_path):
     before = contents(shop)
     shop.run("engine", "stop")
     # Killed before it is there: it is not, and the name is free.
-    assert ask(shop, "savepoint", "create", "calm", kill_at="savepoint-read") != 0
+    assert shop.exit_code("savepoint", "create", "calm", kill_at="savepoint-read") != 0
     assert json.loads(shop.run("savepoint", "list", "--json")) == []
     shop.run("savepoint", "create", "calm")
     follower = Follower(shop)
@@ -93,7 +83,7 @@ def test_kills_while_a_savepoint_is_made_and_restored(tmp_path):
         follower.follow()
         assert follower.rows() == stored(shop)
         shop.run("engine", "stop")
-        assert ask(shop, "savepoint", "restore", "calm", kill_at=kill_at) != 0
+        assert shop.exit_code("savepoint", "restore", "calm", kill_at=kill_at) != 0
 
         # The first query starts an engine, which finishes the restore before it answers.
         assert contents(shop) == before
@@ -101,23 +91,16 @@ def test_kills_while_a_savepoint_is_made_and_restored(tmp_path):
     assert len(shop.events) > 10_000
     follower.follow()
     assert follower.rows() == stored(shop)
-    assert all(item["equal"] for item in json.loads(shop.run("verify", "--json")))
+    shop.verify()
     shop.run("refresh")
     events = sorted(json.dumps({"event_id": event["event_id"]}, separators=(",", ":")) for event in shop.events)
     found = contents(shop)
     assert found["event"] == events
     assert found["plain"] == events
     assert sum(json.loads(row)["n"] for row in found["daily"]) == len(events)
-    first: dict[str, tuple[str, str]] = {}
-    for event in shop.events:
-        place = (event["ts"], event["event_id"])
-        first[event["k"]] = min(place, first.get(event["k"], place))
-    assert {(row := json.loads(text))["k"]: row["event_id"] for text in found["earliest"]} == {
-        key: place[1] for key, place in first.items()
-    }
-    assert all(item["equal"] for item in json.loads(shop.run("verify", "--json")))
+    earliest = [json.loads(text) for text in found["earliest"]]
+    assert {row["k"]: row["event_id"] for row in earliest} == shop.earliest()
+    shop.verify()
     follower.follow()
     assert follower.rows() == stored(shop)
-    shop.run("engine", "stop")
-    psutil.wait_procs(shop.processes(), timeout=30)
-    assert shop.processes() == []
+    shop.stop_engine()

@@ -6,22 +6,18 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from freshline.commit.control_store import ControlStore
 from freshline.engine.declarations import Declarations
-from freshline.engine.effective_graph import EffectiveGraph
-from freshline.engine.loops import Loops
-from freshline.engine.work import Work
-from freshline.refresh.runtime import Runtime, utc_now
-from freshline.run import open_runtime, refresh_table
+from freshline.run import open_runtime
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName
 from freshline.values.result import RefreshResult
+from tests.scenarios.shop import wait_until
+from tests.scenarios.test_freshness_changes import loops_over
 
 SOURCE = (
     "CREATE SOURCE log (id BIGINT) FRESHNESS = INTERVAL '2' SECOND "
@@ -31,35 +27,6 @@ TABLE = "CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '{freshness}' SEC
 BELOW = 20
 COMMIT_SECONDS = 1.5
 COMMITS = 6
-
-
-@contextmanager
-def loops_over(runtime: Runtime, declarations: Declarations) -> Iterator[None]:
-    """The loops of an engine in this process, with two threads as by default."""
-    effective_graph = EffectiveGraph(declarations, runtime.control, utc_now)
-    loops: list[Loops] = []
-    work = Work(
-        lambda job: refresh_table(
-            runtime, job.table, job.request, cancellation=job.cancellation, progress=job.progress
-        ),
-        2,
-        lambda job, outcome: loops[0].on_outcome(job, outcome),
-    )
-    loops.append(Loops(runtime, effective_graph, work))
-    loops[0].start()
-    try:
-        yield
-    finally:
-        loops[0].stop()
-        assert work.wait_until_idle(60)
-        work.close(5)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.05)
 
 
 def begun(record: RefreshResult) -> float:
