@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
@@ -57,7 +57,14 @@ def added_files(path: Path) -> set[Path]:
 @contextmanager
 def without_rows(path: Path, *, but: Container[Path] = ()) -> Iterator[None]:
     """The data files of a table are away, but for some."""
-    files = [file for file in path.rglob("*.parquet") if "_delta_log" not in file.parts and file not in but]
+    with without_files(file for file in path.rglob("*.parquet") if "_delta_log" not in file.parts and file not in but):
+        yield
+
+
+@contextmanager
+def without_files(files: Iterable[Path]) -> Iterator[None]:
+    """Files are away; who opens one without need misses it."""
+    files = list(files)
     assert files
     for file in files:
         file.rename(file.with_suffix(".away"))

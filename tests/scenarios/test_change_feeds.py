@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from freshline.errors import ChangeOrderError, MessageKeyError, TimeUnitError
 from freshline.testing import Crash
 from tests.changes import MARKER, Change, Database, Topic, shuffled
+from tests.crashes import refresh_through_crash
 from tests.delta_log import without_rows
 from tests.kafka import Record
 from tests.lanes import few_or_many
@@ -643,12 +643,7 @@ POINTS = ("log-before-commit", "log-after-commit", "table-pinned", "table-before
 def refresh_and_be_killed(lab, chance, seed):
     """Refresh both tables of a seed, sometimes again after a kill."""
     for table in (f"whole{seed}", f"some{seed}"):
-        if chance.random() < 0.4:
-            with lab.crash_at(chance.choice(POINTS)), suppress(Crash):
-                lab.refresh(table)
-            lab.restart(lose_control_store=chance.random() < 0.5)
-        outcome = lab.refresh(table, full=chance.random() < 0.1)
-        assert outcome.error is None, (seed, outcome.error)
+        refresh_through_crash(lab, table, chance, POINTS, share=0.4, case=seed, full=chance.random() < 0.1)
 
 
 def offsets_of(lab, name):

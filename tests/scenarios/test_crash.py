@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from freshline.testing import Crash
+from tests.crashes import crash
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 LOG_POINTS = ["log-before-quarantine", "log-after-quarantine", "log-before-commit", "log-after-commit"]
@@ -62,9 +63,7 @@ def assert_everything_once(lab, files):
 def test_stops_while_files_are_read(events):
     for number, point in enumerate(LOG_POINTS, 1):
         events.land("ev", f"{number + 1}.json", _text(number))
-        with events.crash_at(point), pytest.raises(Crash):
-            events.refresh("ev")
-        events.restart(lose_control_store=point == "log-after-quarantine")
+        crash(events, point, "ev", lose_control_store=point == "log-after-quarantine")
 
         assert events.refresh("ev").error is None
         assert len(events.rows("ev")) == 3 * (number + 1), point
@@ -90,9 +89,7 @@ def test_stops_while_tables_are_written(events):
 def test_one_stop_after_the_other_before_anything_is_committed(events):
     events.land("ev", "2.json", _text(1))
     for point in ("log-after-quarantine", "log-before-commit", "log-after-quarantine"):
-        with events.crash_at(point), pytest.raises(Crash):
-            events.refresh("ev")
-        events.restart()
+        crash(events, point, "ev")
 
     assert_everything_once(events, 2)
 
@@ -120,9 +117,7 @@ def test_a_stop_between_noting_files_and_reading_more(lab, monkeypatch):
             lab.land("ev", f"{batch}{number}.json", f'{{"id": "{batch}{number}"}}\n')
         if batch == 0:
             lab.refresh("ev")
-    with lab.crash_at("log-after-flush"), pytest.raises(Crash):
-        lab.refresh("ev")
-    lab.restart()
+    crash(lab, "log-after-flush", "ev")
 
     assert lab.refresh("ev").rows_out == 2
     lab.land("ev", "20.json", '{"id": "20"}\n')

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from contextlib import suppress
 
 import pytest
 
 from freshline.engine.java import find_java
-from freshline.testing import Crash
+from tests.crashes import refresh_through_crash
 from tests.databases import ChangingTable, Database
 from tests.debezium import Debezium
 from tests.kafka import Record
@@ -68,8 +67,8 @@ def test_a_feed_by_postgres_and_one_by_debezium_give_equal_tables(lab, kafka, tm
                     killed += 1
                 events = debezium.wait_for(sentinel, "d")
                 kafka.send(topic, [Record(value, key) for key, value in events])
-                refresh(lab, "by_log", chance)
-                refresh(lab, "by_topic", chance)
+                for table in ("by_log", "by_topic"):
+                    refresh_through_crash(lab, table, chance, POINTS, share=0.3)
                 expected = changing.now()
                 assert rows(lab, "by_log") == expected, number
                 assert rows(lab, "by_topic") == expected, number
@@ -81,15 +80,6 @@ def test_a_feed_by_postgres_and_one_by_debezium_give_equal_tables(lab, kafka, tm
         finally:
             debezium.kill()
             changing.close()
-
-
-def refresh(lab, table, chance):
-    if chance.random() < 0.3:
-        with lab.crash_at(chance.choice(POINTS)), suppress(Crash):
-            lab.refresh(table)
-        lab.restart(lose_control_store=chance.random() < 0.5)
-    outcome = lab.refresh(table)
-    assert outcome.error is None, outcome.error
 
 
 def rows(lab, table):

@@ -14,7 +14,7 @@ import pytest
 from freshline.sources.files import contained
 from freshline.sources.files import reader as files_reader
 from freshline.sources.formats import avro_files, parquet_files
-from freshline.testing import Crash
+from tests.crashes import crash
 from tests.lanes import few_or_many, long_but
 from tests.typed_rows import (
     TYPES,
@@ -170,9 +170,7 @@ def test_events_are_recognized_whatever_file_has_them_and_wherever_it_is_stopped
 
     land("1.avro", (1, "1.5"), (1, "1.5"), (None, "2.5"), (2, "-1"))
     for point in points:
-        with lab.crash_at(point), pytest.raises(Crash):
-            lab.refresh("s")
-        lab.restart(lose_control_store=True)
+        crash(lab, point, "s", lose_control_store=True)
     assert lab.refresh("s").strategy == "noop"
     land("2.avro", (1, "1.5"), (1, "1.6"), (3, "3.5"))
     union, _ = lab.union("s")

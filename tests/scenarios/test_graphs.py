@@ -10,8 +10,8 @@ import pytest
 
 from freshline.compute import graph as graph_rows
 from freshline.errors import DeclarationErrors
-from freshline.testing import Crash
 from tests.compute.test_graph_in_memory import by_definition, exact_ranks
+from tests.crashes import crash
 
 HEAD = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT"
 Pair = tuple[Any, Any]
@@ -151,9 +151,7 @@ def test_a_refresh_that_is_killed_and_a_savepoint_leave_the_tables_right(lab):
     lab.create_savepoint("before")
     lab.sql("INSERT INTO edge VALUES (3, 'b', 'c', 0)")
     for table, point in zip(TABLES, ("table-pinned", "table-before-commit", "table-after-commit"), strict=False):
-        with lab.crash_at(point), pytest.raises(Crash):
-            lab.refresh(table)
-        lab.restart()
+        crash(lab, point, table)
     for table in TABLES:
         # One of the tables may be up to date already.
         assert lab.refresh(table).strategy in ("keys", "noop")

@@ -17,7 +17,7 @@ from freshline.dagster.materialize import Materialization, version_metadata
 from freshline.errors import FileChangedError, ForeignWriteError, SourceError
 from freshline.sources.files import plain_json
 from freshline.sources.files import reader as files_reader
-from freshline.testing import Crash
+from tests.crashes import crash
 from tests.lanes import few_or_many, long_but
 
 COLUMNS = "id STRING, n INT, ts TIMESTAMP"
@@ -277,9 +277,7 @@ def test_a_stop_beside_an_empty_batch_neither_repeats_nor_loses_it(lab, point):
     redeclare(lab, WATERMARKED.format(0), **{"watermark.when-idle": "advance"})
     send(lab, "a", 10)
     lab.clock.advance(minutes=10)
-    with lab.crash_at(point), pytest.raises(Crash):
-        lab.refresh("ev")
-    lab.restart()
+    crash(lab, point, "ev")
     lab.refresh("ev")
 
     receipt = lab.receipt("ev")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 import random
-from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
 
-from freshline.testing import Crash
+from tests.crashes import crash, refresh_through_crash
 from tests.databases import ChangingTable, Shop
 from tests.lanes import few_or_many
 from tests.mariadb import MariadbDatabase
@@ -117,9 +116,7 @@ def test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, shop):
         shop.sql(f"INSERT INTO t VALUES ({number}, 'a'); DELETE FROM t WHERE id = {number - 2}")
         if number > 3:
             shop.sql("UPDATE t SET name = name || '.' WHERE id > 100")
-        with lab.crash_at(point), pytest.raises(Crash):
-            lab.refresh("feed")
-        lab.restart(lose_control_store=number % 2 == 1)
+        crash(lab, point, "feed", lose_control_store=number % 2 == 1)
     follow(lab)
     refreshed(lab, "whole")
 
@@ -236,15 +233,10 @@ def test_random_changes_give_the_rows_of_the_database(lab, shop, seeds, monkeypa
         try:
             for round_ in range(4):
                 table.transactions(chance.randint(1, 6))
-                if chance.random() < 0.5:
-                    point = chance.choice([*POINTS, "table-before-commit"])
-                    with lab.crash_at(point), suppress(Crash):
-                        lab.refresh(f"whole{seed}")
-                    lab.restart(lose_control_store=chance.random() < 0.5)
                 is_whole = not by_xmin or round_ == 0 or chance.random() < 0.3
                 lab.clock.advance(minutes=61 if is_whole else 1)
-                outcome = lab.refresh(f"whole{seed}")
-                assert outcome.error is None, (seed, round_, outcome.error)
+                points = (*POINTS, "table-before-commit")
+                refresh_through_crash(lab, f"whole{seed}", chance, points, share=0.5, case=(seed, round_))
                 found = {row.pop("id"): tuple(row.values()) for row in lab.rows(f"whole{seed}")}
                 wanted = {row[0]: tuple(row[1:]) for row in shop.ask(f"SELECT id, name, score, bio FROM thing_{seed}")}
                 # Rows that are gone are not seen by xmin.
@@ -278,9 +270,7 @@ def test_a_table_of_mariadb_is_followed_with_kills(lab, mariadb, monkeypatch):
     shop.sql("INSERT INTO t VALUES (18446744073709551615, 'ü', '0.5', 1), (2, NULL, '0.00005', 2), (3, 'c', NULL, 3)")
     for number, point in enumerate(POINTS):
         shop.sql(f"INSERT INTO t VALUES ({10 + number}, 'late', 1, {4 + number})", "DELETE FROM t WHERE id = 3")
-        with lab.crash_at(point), pytest.raises(Crash):
-            lab.refresh("feed")
-        lab.restart(lose_control_store=True)
+        crash(lab, point, "feed", lose_control_store=True)
     refreshed(lab, "whole")
     assert refreshed(lab).strategy == "noop"
     assert sorted(int(row["id"]) for row in lab.rows("whole")) == [10, 11, 18446744073709551615]

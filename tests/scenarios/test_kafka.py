@@ -12,7 +12,7 @@ from freshline.plan.union import UnionToken
 from freshline.reads.sql import query
 from freshline.sources.kafka.client import Brokers, TopicClient
 from freshline.sources.kafka.position import TopicPosition
-from freshline.testing import Crash
+from tests.crashes import crash
 from tests.kafka import Record
 
 COLUMNS = "id INT, a STRING"
@@ -161,9 +161,7 @@ def test_a_stop_at_any_point_loses_and_repeats_nothing(lab, kafka, point):
     kafka.send(topic, [{"id": 1}])
     lab.refresh("s")
     kafka.send(topic, [{"id": 2}, b"bad", {"id": 3}])
-    with lab.crash_at(point), pytest.raises(Crash):
-        lab.refresh("s")
-    lab.restart(lose_control_store=True)
+    crash(lab, point, "s", lose_control_store=True)
     kafka.send(topic, [{"id": 4}])
     lab.refresh("s")
 

@@ -6,8 +6,8 @@ import pytest
 
 from freshline.commit.delta_log import newest_version
 from freshline.errors import LookupKeyError, PartitionError
-from freshline.testing import Crash
 from freshline.values.names import TableName
+from tests.crashes import crash
 from tests.delta_log import receipt_of
 from tests.lanes import long_but
 
@@ -221,16 +221,12 @@ def test_a_stop_while_rows_wait_loses_and_repeats_none(lab, point):
     lab.sql(f"INSERT INTO o VALUES {orders((5, 9))}")
     lab.refresh("w")
     lab.sql(f"INSERT INTO o VALUES {orders((3, 9), (4, 2))}")
-    with lab.crash_at(point), pytest.raises(Crash):
-        lab.refresh("w")
-    lab.restart(lose_control_store=True)
+    crash(lab, point, "w", lose_control_store=True)
     lab.refresh("w")
     assert names(lab) == [(2, "one"), (4, "two")]
     lab.sql("INSERT INTO c VALUES (9, 'nine')")
     lab.clock.advance(minutes=10)
-    with lab.crash_at(point), pytest.raises(Crash):
-        lab.refresh("w")
-    lab.restart()
+    crash(lab, point, "w")
     lab.refresh("w")
 
     assert names(lab) == [(1, "nine"), (2, "one"), (3, "nine"), (4, "two"), (5, "nine")]

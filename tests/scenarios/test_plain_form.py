@@ -6,6 +6,33 @@ import pytest
 
 from tests.lanes import long_but
 
+
+def follow(lab, query, changes, last, strategies=("keys", "noop")):
+    """A table of the query is kept by these strategies through changes, and is equal through the last ones too."""
+    lab.source("orders", "id INT, customer INT, amount INT")
+    lab.source("customer", "id INT, name STRING")
+    lab.source("staff", "id INT, boss INT")
+    lab.sql("INSERT INTO orders SELECT id, if(id % 11 = 0, NULL, id % 5), id FROM range(50)")
+    lab.sql("INSERT INTO customer SELECT id, concat('c', id) FROM range(4)")
+    lab.sql("INSERT INTO staff VALUES (0, NULL), (1, 0), (2, 1), (3, 1)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS {query}")
+    lab.refresh("t")
+
+    for statements in changes:
+        for statement in statements:
+            lab.sql(statement)
+        outcome = lab.refresh("t")
+
+        assert outcome.error is None, outcome.error
+        assert outcome.strategy in strategies, outcome.reason
+        assert lab.diff("t") == []
+
+    for statement in last:
+        lab.sql(statement)
+        assert lab.refresh("t").error is None
+        assert lab.diff("t") == []
+
+
 QUERIES = {
     "a join with constant rows": (
         "SELECT o.id, o.amount, x.label FROM orders o JOIN VALUES (1, 'one'), (2, 'two'), (2, 'again') AS x(k, label) "
@@ -93,32 +120,15 @@ SHORT = [
 
 @pytest.mark.parametrize("name", long_but(SHORT, list(QUERIES)))
 def test_a_query_in_another_form_is_kept_by_affected_keys(lab, name):
-    lab.source("orders", "id INT, customer INT, amount INT")
-    lab.source("customer", "id INT, name STRING")
-    lab.sql("INSERT INTO orders SELECT id, if(id % 11 = 0, NULL, id % 5), id FROM range(50)")
-    lab.sql("INSERT INTO customer SELECT id, concat('c', id) FROM range(4)")
-    lab.declare(f"CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS {QUERIES[name]}")
-    lab.refresh("t")
-
-    for statements in (
+    changes = (
         ["UPDATE orders SET amount = amount + 1 WHERE id = 7", "DELETE FROM orders WHERE customer = 1 AND id > 20"],
         ["UPDATE orders SET customer = NULL WHERE id < 4", "INSERT INTO orders VALUES (100, 1, 41), (102, NULL, 3)"],
         ["UPDATE customer SET name = 'changed' WHERE id IN (1, 2)"],
         ["UPDATE orders SET amount = 0 WHERE amount > 40", "INSERT INTO orders VALUES (101, 77, 1)"],
         ["DELETE FROM customer WHERE id = 2", "INSERT INTO orders SELECT * FROM orders WHERE id IN (3, 5, 9)"],
-    ):
-        for statement in statements:
-            lab.sql(statement)
-        outcome = lab.refresh("t")
-
-        assert outcome.error is None, outcome.error
-        assert outcome.strategy in ("keys", "append", "noop"), outcome.reason
-        assert lab.diff("t") == []
-
-    for statement in ("DELETE FROM orders", "INSERT INTO orders VALUES (1, 1, 1), (2, 3, 50), (3, NULL, NULL)"):
-        lab.sql(statement)
-        assert lab.refresh("t").error is None
-        assert lab.diff("t") == []
+    )
+    last = ("DELETE FROM orders", "INSERT INTO orders VALUES (1, 1, 1), (2, 3, 50), (3, NULL, NULL)")
+    follow(lab, QUERIES[name], changes, last, ("keys", "append", "noop"))
 
 
 JOINED = {
@@ -166,16 +176,7 @@ JOINED = {
 
 @pytest.mark.parametrize("name", long_but(["of the optional side"], list(JOINED)))
 def test_a_subquery_in_on_of_an_outer_join_is_kept_by_affected_keys(lab, name):
-    lab.source("orders", "id INT, customer INT, amount INT")
-    lab.source("customer", "id INT, name STRING")
-    lab.source("staff", "id INT, boss INT")
-    lab.sql("INSERT INTO orders SELECT id, if(id % 11 = 0, NULL, id % 5), id FROM range(50)")
-    lab.sql("INSERT INTO customer SELECT id, concat('c', id) FROM range(4)")
-    lab.sql("INSERT INTO staff VALUES (0, NULL), (1, 0), (2, 1), (3, 1)")
-    lab.declare(f"CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS {JOINED[name]}")
-    lab.refresh("t")
-
-    for statements in (
+    changes = (
         ["UPDATE staff SET boss = 2 WHERE id = 3"],
         ["INSERT INTO staff VALUES (9, 3), (9, 3), (8, NULL)", "UPDATE customer SET name = 'changed' WHERE id = 3"],
         ["DELETE FROM staff WHERE boss IS NULL OR id > 3", "DELETE FROM customer WHERE id = 3"],
@@ -184,19 +185,9 @@ def test_a_subquery_in_on_of_an_outer_join_is_kept_by_affected_keys(lab, name):
             "UPDATE orders SET customer = 1 WHERE customer IS NULL",
             "INSERT INTO customer VALUES (1, 'one'), (NULL, 'no')",
         ],
-    ):
-        for statement in statements:
-            lab.sql(statement)
-        outcome = lab.refresh("t")
-
-        assert outcome.error is None, outcome.error
-        assert outcome.strategy in ("keys", "noop"), outcome.reason
-        assert lab.diff("t") == []
-
-    for statement in ("DELETE FROM staff", "INSERT INTO staff VALUES (5, 1)", "DELETE FROM orders"):
-        lab.sql(statement)
-        assert lab.refresh("t").error is None
-        assert lab.diff("t") == []
+    )
+    last = ("DELETE FROM staff", "INSERT INTO staff VALUES (5, 1)", "DELETE FROM orders")
+    follow(lab, JOINED[name], changes, last)
 
 
 LATERAL = {
@@ -226,29 +217,10 @@ LATERAL = {
 
 @pytest.mark.parametrize("name", long_but(["rows that may be missing"], list(LATERAL)))
 def test_a_query_beside_each_row_is_kept_by_affected_keys(lab, name):
-    lab.source("orders", "id INT, customer INT, amount INT")
-    lab.source("customer", "id INT, name STRING")
-    lab.source("staff", "id INT, boss INT")
-    lab.sql("INSERT INTO orders SELECT id, if(id % 11 = 0, NULL, id % 5), id FROM range(50)")
-    lab.sql("INSERT INTO customer SELECT id, concat('c', id) FROM range(4)")
-    lab.sql("INSERT INTO staff VALUES (0, NULL), (1, 0), (2, 1), (3, 1)")
-    lab.declare(f"CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS {LATERAL[name]}")
-    lab.refresh("t")
-
-    for statements in (
+    changes = (
         ["UPDATE orders SET amount = amount + 1 WHERE id IN (7, 40)", "UPDATE staff SET boss = 2 WHERE id = 3"],
         ["DELETE FROM orders WHERE customer = 1 AND id > 5", "INSERT INTO customer VALUES (1, 'c1'), (NULL, 'none')"],
         ["UPDATE orders SET customer = NULL WHERE amount > 40", "DELETE FROM customer WHERE id = 3"],
-    ):
-        for statement in statements:
-            lab.sql(statement)
-        outcome = lab.refresh("t")
-
-        assert outcome.error is None, outcome.error
-        assert outcome.strategy in ("keys", "noop"), outcome.reason
-        assert lab.diff("t") == []
-
-    for statement in ("DELETE FROM orders", "INSERT INTO orders VALUES (5, 1, 20), (6, NULL, 3)"):
-        lab.sql(statement)
-        assert lab.refresh("t").error is None
-        assert lab.diff("t") == []
+    )
+    last = ("DELETE FROM orders", "INSERT INTO orders VALUES (5, 1, 20), (6, NULL, 3)")
+    follow(lab, LATERAL[name], changes, last)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -13,7 +12,7 @@ import pytest
 from freshline.commit.delta_log import open_table
 from freshline.sources.postgres import reader as reader_module
 from freshline.sources.postgres.position import lsn_text
-from freshline.testing import Crash
+from tests.crashes import crash, refresh_through_crash
 from tests.databases import ChangingTable, Shop
 from tests.lanes import few_or_many
 
@@ -244,18 +243,12 @@ def test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, shop):
     customers(shop)
     shop.sql("INSERT INTO customer VALUES (1, 'a', NULL)")
     for point in POINTS[:3]:
-        with lab.crash_at(point), pytest.raises(Crash):
-            lab.refresh("feed")
-        lab.restart(lose_control_store=point == "slot-made")
+        crash(lab, point, "feed", lose_control_store=point == "slot-made")
         shop.sql(f"INSERT INTO customer VALUES ({10 + POINTS.index(point)}, 'a', NULL)")
-    with lab.crash_at("slot-before-advanced"), pytest.raises(Crash):
-        lab.refresh("feed")
-    lab.restart(lose_control_store=True)
+    crash(lab, "slot-before-advanced", "feed", lose_control_store=True)
     for number, point in enumerate(POINTS[2:], 20):
         shop.sql(f"INSERT INTO customer VALUES ({number}, 'a', NULL)")
-        with lab.crash_at(point), pytest.raises(Crash):
-            lab.refresh("feed")
-        lab.restart(lose_control_store=number == 21)
+        crash(lab, point, "feed", lose_control_store=number == 21)
     assert refreshed(lab).strategy == "noop"
 
     assert sorted(row["id"] for row in lab.rows("feed")) == [1, 10, 11, 12, 20, 21, 22]
@@ -279,9 +272,7 @@ def test_a_lost_slot_is_an_error_until_it_is_accepted_and_then_the_table_is_as_t
 
     shop.declare("customer", f"{COLUMNS}, {FACTS}", accept_slot=accepted)
     # A new snapshot that is half done is not taken for done.
-    with lab.crash_at("log-before-commit"), pytest.raises(Crash):
-        lab.refresh("feed")
-    lab.restart()
+    crash(lab, "log-before-commit", "feed")
     refreshed(lab, "whole")
     assert events(lab)[3:] == [("r", 2, "new"), ("r", 4, "late"), ("d", 3, None)]
     assert [(row["id"], row["name"]) for row in lab.rows("whole")] == [(1, "same"), (2, "new"), (4, "late")]
@@ -440,12 +431,8 @@ def test_random_changes_give_the_rows_of_the_database_at_the_position_in_the_rec
             table.transactions(chance.randint(0, 5))
             table.settle()
             for round_ in range(4):
-                if chance.random() < 0.5:
-                    with lab.crash_at(chance.choice([*POINTS, "table-before-commit"])), suppress(Crash):
-                        lab.refresh(f"whole{seed}")
-                    lab.restart(lose_control_store=chance.random() < 0.5)
-                outcome = lab.refresh(f"whole{seed}")
-                assert outcome.error is None, (seed, round_, outcome.error)
+                points = (*POINTS, "table-before-commit")
+                refresh_through_crash(lab, f"whole{seed}", chance, points, share=0.5, case=(seed, round_))
                 (at,) = lab.receipt(name).positions.values()
                 found = {row.pop("id"): tuple(row.values()) for row in lab.rows(f"whole{seed}")}
                 assert found == table.rows(at.lsn), (seed, round_)

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from freshline.testing import Crash
+from tests.crashes import crash
 from tests.lanes import few_or_many, long_but
 
 LOG_POINTS = ("log-before-quarantine", "log-after-quarantine", "log-before-commit", "log-writing", "log-after-commit")
@@ -85,9 +86,7 @@ def test_killed_at_random_moments_nothing_is_lost_and_nothing_comes_twice(lab, r
 def test_messages_that_are_sent_again_are_left_out_by_key_or_id(lab, rabbitmq, kind):
     source = Source(lab, rabbitmq, kind, key=True, deduplicate="1 second")
     source.send(3)
-    with lab.crash_at("queue-before-acknowledged"), pytest.raises(Crash):
-        lab.refresh("s")
-    lab.restart()
+    crash(lab, "queue-before-acknowledged", "s")
     # Longer than `deduplicate`, which is about what publishers send twice.
     lab.clock.advance(hours=1)
     source.send(1)
@@ -101,9 +100,7 @@ def test_messages_that_are_sent_again_are_left_out_by_key_or_id(lab, rabbitmq, k
 def test_a_source_that_accepts_repeated_rows_has_them(lab, rabbitmq):
     source = Source(lab, rabbitmq, "classic", delivery="at-least-once")
     source.send(2)
-    with lab.crash_at("queue-before-acknowledged"), pytest.raises(Crash):
-        lab.refresh("s")
-    lab.restart()
+    crash(lab, "queue-before-acknowledged", "s")
     lab.refresh("s")
 
     assert source.ids == [0, 0, 1, 1]
@@ -130,9 +127,7 @@ def test_messages_that_were_delivered_often_are_reported(lab, rabbitmq):
     source = Source(lab, rabbitmq, "quorum", **{"alert.deliveries-above": "2"})
     source.send(1)
     for _ in range(2):
-        with lab.crash_at("log-before-commit"), pytest.raises(Crash):
-            lab.refresh("s")
-        lab.restart()
+        crash(lab, "log-before-commit", "s")
     outcome = lab.refresh("s")
 
     assert (outcome.error, source.ids) == (None, [0])

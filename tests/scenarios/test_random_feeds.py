@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import random
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,8 @@ import psycopg
 import pytest
 
 from freshline.sources.postgres import reader as reader_module
-from freshline.testing import Crash, Lab
+from freshline.testing import Lab
+from tests.crashes import refresh_through_crash
 from tests.databases import CHANGES, LARGE, ChangingTable, Shop, fits
 from tests.debezium import Messages
 from tests.kafka import Record, Topics
@@ -97,15 +97,6 @@ def _events(lab: Lab, log: str, number: str, key: int) -> list[Any]:
     return sorted([*good, *bad])
 
 
-def refresh(lab: Lab, table: str, chance: random.Random, case: Any) -> None:
-    if chance.random() < 0.15:
-        with lab.crash_at(chance.choice(POINTS)), suppress(Crash):
-            lab.refresh(table)
-        lab.restart(lose_control_store=chance.random() < 0.5)
-    outcome = lab.refresh(table)
-    assert outcome.error is None, (case, outcome.error)
-
-
 def compare(lab: Lab, kafka: Topics, shop: Shop, monkeypatch: Any, seed: int, feeds: int) -> None:
     chance = random.Random(seed)
     monkeypatch.setattr(reader_module, "BATCH_MESSAGES", feeds * chance.choice([10, 100]))
@@ -143,8 +134,8 @@ def compare(lab: Lab, kafka: Topics, shop: Shop, monkeypatch: Any, seed: int, fe
             cut = chance.randint(0, len(records))
             for part in (records[:cut], records[cut:]):
                 kafka.send(topic, part)
-                refresh(lab, f"by_topic{seed}", chance, case)
-            refresh(lab, f"by_log{seed}", chance, case)
+                refresh_through_crash(lab, f"by_topic{seed}", chance, POINTS, share=0.15, case=case)
+            refresh_through_crash(lab, f"by_log{seed}", chance, POINTS, share=0.15, case=case)
             expected = changing.now()
             for table, (log, number) in paths.items():
                 aside += require_rows(lab, table, log, number, expected, (*case, table))

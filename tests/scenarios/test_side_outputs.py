@@ -9,8 +9,8 @@ import pytest
 
 from freshline.errors import DeclarationErrors, RequestError
 from freshline.manage.declaration import drop
-from freshline.testing import Crash
 from freshline.values.names import TableName
+from tests.crashes import crash
 from tests.lanes import long_but
 
 ORDERS = "id BIGINT, shop STRING, amount INT, at TIMESTAMP"
@@ -82,9 +82,7 @@ def test_a_crash_between_two_of_them_is_made_good(lab, point):
     lab.sql("INSERT INTO orders VALUES (4, 'a', 1, NULL), (5, 'a', -1, NULL), (6, NULL, 1, NULL)")
     lab.refresh("orders")
     for name in ("negative", "good"):
-        with lab.crash_at(point), pytest.raises(Crash):
-            lab.refresh(name, upstreams=False)
-        lab.restart(lose_control_store=True)
+        crash(lab, point, name, upstreams=False, lose_control_store=True)
 
     lab.refresh_all()
 

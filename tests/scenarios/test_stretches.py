@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from freshline.compute import interval_rows
-from tests.scenarios.test_windows import EPOCH, GAP, MINUTE, NOON, in_utc, sessions_of, sql_time
+from tests.scenarios.test_windows import (
+    EPOCH,
+    GAP,
+    MINUTE,
+    NOON,
+    files_by_day,
+    follow_without,
+    in_utc,
+    sessions_of,
+    sql_time,
+)
 
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP"
 HEAD = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT"
@@ -117,32 +127,29 @@ def test_sessions_follow_random_changes(events, rounds, more):
         assert visits == {row[1:] for row in expected}
 
 
+def fill_day(lab, source: str, day: int, count: int, pause: timedelta, keys: Sequence[str] = ("'a'",)) -> None:
+    """So many rows of each key on a day, whose values go from 0 to 3 again and again."""
+    rows = [
+        f"({20 * day + n}, {key}, {n % 4}, {sql_time(NOON + timedelta(days=day) + n * pause)})"
+        for n in range(count)
+        for key in keys
+    ]
+    lab.sql(f"INSERT INTO {source} VALUES {', '.join(rows)}")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "names", [("visit", "of_all"), ("visit", "visited", "by_spark", "of_all")], ids=["few", "many"]
 )
-def test_a_late_row_of_a_session_reads_the_files_beside_it(events, tmp_path, names):
-    folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])
-    files: dict[int, set[Path]] = {}
-    for day in range(9):
-        rows = [f"({10 * day + n}, 'a', 1, {sql_time(NOON + timedelta(days=day) + 7 * n * MINUTE)})" for n in range(5)]
-        events.sql(f"INSERT INTO ev VALUES {', '.join(rows)}")
-        files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
+def test_a_late_row_of_a_session_reads_the_files_beside_it(events, names):
+    files = files_by_day(events, "ev", 9, lambda day: fill_day(events, "ev", day, 5, 7 * MINUTE))
     for name in names:
         events.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {SESSIONS[name]}")
     events.refresh_all()
-    away = {file: tmp_path / file.name for day in (0, 1, 2, 4, 5, 6, 7) for file in files[day]}
-    assert len(away) >= 7
-    for file, place in away.items():
-        file.rename(place)
     late = NOON + timedelta(days=3, minutes=38)
-    events.sql(f"INSERT INTO ev VALUES (200, 'a', 5, {sql_time(late)}), (201, 'a', 5, {sql_time(late + 90 * MINUTE)})")
-    for name in names:
-        outcome = events.refresh(name)
-        assert (outcome.strategy, outcome.error) == ("keys", None), (name, outcome)
-    for file, place in away.items():
-        place.rename(file)
-    assert [name for name in names if events.diff(name)] == []
+    rows = f"(200, 'a', 5, {sql_time(late)}), (201, 'a', 5, {sql_time(late + 90 * MINUTE)})"
+    away = [files[day] for day in (0, 1, 2, 4, 5, 6, 7)]
+    follow_without(away, events, names, f"INSERT INTO ev VALUES {rows}")
 
 
 # -- windows of so many rows ---------------------------------------------------------------------------------------
@@ -196,27 +203,14 @@ def test_windows_of_so_many_rows_follow_random_changes(lab, rounds):
 
 @pytest.mark.long
 @pytest.mark.parametrize("names", [("sliding",), tuple(COUNTS)])
-def test_a_row_of_a_counted_window_reads_the_files_from_it_on(lab, tmp_path, names):
+def test_a_row_of_a_counted_window_reads_the_files_from_it_on(lab, names):
     lab.source("act", EVENTS, primary_key=["id"])
-    folder = Path(next(s for s in lab.runtime.graph.sources if str(s.name) == "act").options["path"])
-    files: dict[int, set[Path]] = {}
-    for day in range(6):
-        rows = [f"({10 * day + n}, 'a', 1, {sql_time(NOON + timedelta(days=day) + n * MINUTE)})" for n in range(7)]
-        lab.sql(f"INSERT INTO act VALUES {', '.join(rows)}")
-        files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
+    files = files_by_day(lab, "act", 6, lambda day: fill_day(lab, "act", day, 7, MINUTE))
     for name in names:
         lab.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {COUNTS[name]}")
     lab.refresh_all()
-    away = {file: tmp_path / file.name for day in range(3) for file in files[day]}
-    for file, place in away.items():
-        file.rename(place)
-    lab.sql(f"INSERT INTO act VALUES (200, 'a', 9, {sql_time(NOON + timedelta(days=4, minutes=3))})")
-    for name in names:
-        outcome = lab.refresh(name)
-        assert (outcome.strategy, outcome.error) == ("keys", None), (name, outcome)
-    for file, place in away.items():
-        place.rename(file)
-    assert [name for name in names if lab.diff(name)] == []
+    late = f"INSERT INTO act VALUES (200, 'a', 9, {sql_time(NOON + timedelta(days=4, minutes=3))})"
+    follow_without([files[day] for day in range(3)], lab, names, late)
 
 
 # -- patterns ------------------------------------------------------------------------------------------------------
@@ -357,59 +351,31 @@ def test_matches_among_all_rows_follow_random_changes(events, rounds, met):
 
 @pytest.mark.long
 @pytest.mark.parametrize("partition", ["PARTITION BY k ", ""])
-def test_a_row_of_a_pattern_reads_the_files_from_its_interval_on(events, tmp_path, partition):
-    folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])
-    files: dict[int, set[Path]] = {}
-    for day in range(6):
-        rows = [
-            f"({10 * day + n}, 'a', {n % 4}, {sql_time(NOON + timedelta(days=day) + 7 * n * MINUTE)})" for n in range(9)
-        ]
-        events.sql(f"INSERT INTO ev VALUES {', '.join(rows)}")
-        files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
+def test_a_row_of_a_pattern_reads_the_files_from_its_interval_on(events, partition):
+    files = files_by_day(events, "ev", 6, lambda day: fill_day(events, "ev", day, 9, 7 * MINUTE))
     matches = MATCHES["rising"][1].replace("PARTITION BY k ", partition)
     events.declare(f"CREATE MATERIALIZED TABLE rising {HEAD} {MATCHES['rising'][0]} FROM ev {matches}")
     events.refresh("rising")
     assert len(events.rows("rising")) >= 10
-    away = {file: tmp_path / file.name for day in range(4) for file in files[day]}
-    for file, place in away.items():
-        file.rename(place)
-    events.sql(f"INSERT INTO ev VALUES (200, 'a', 9, {sql_time(NOON + timedelta(days=4, minutes=50))})")
-    outcome = events.refresh("rising")
-    assert (outcome.strategy, outcome.error) == ("keys", None), outcome
-    for file, place in away.items():
-        place.rename(file)
-    assert events.diff("rising") == []
+    late = f"INSERT INTO ev VALUES (200, 'a', 9, {sql_time(NOON + timedelta(days=4, minutes=50))})"
+    follow_without([files[day] for day in range(4)], events, ("rising",), late)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("names", [("rising", "each_row", "to_last")])
-def test_a_late_row_of_a_pattern_reads_the_files_up_to_a_match_that_begins_as_before(events, tmp_path, names):
+def test_a_late_row_of_a_pattern_reads_the_files_up_to_a_match_that_begins_as_before(events, names):
     """So it does for one key. The other key has nothing behind the late row, and is read to its end."""
-    folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])
-    files: dict[int, set[Path]] = {}
-    for day in range(6):
-        rows = [
-            f"({20 * day + n}, {key}, {n % 4}, {sql_time(NOON + timedelta(days=day) + 7 * n * MINUTE)})"
-            for n in range(9)
-            for key in (("NULL", "'a'") if day < 3 else ("NULL",))
-        ]
-        events.sql(f"INSERT INTO ev VALUES {', '.join(rows)}")
-        files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
+    files = files_by_day(
+        events, "ev", 6,
+        lambda day: fill_day(events, "ev", day, 9, 7 * MINUTE, ("NULL", "'a'") if day < 3 else ("NULL",)),
+    )  # fmt: skip
     for name in names:
         events.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {MATCHES[name][0]} FROM ev {MATCHES[name][1]}")
     events.refresh_all()
-    for late, kept in (("NULL", (2,)), ("'a'", (2,))):
-        away = {file: tmp_path / file.name for day in range(6) if day not in kept for file in files[day]}
-        for file, place in away.items():
-            file.rename(place)
-        at = NOON + timedelta(days=2, minutes=10 if late == "NULL" else 11)
-        events.sql(f"INSERT INTO ev VALUES ({len(late) + 200}, {late}, 9, {sql_time(at)})")
-        for name in names:
-            outcome = events.refresh(name)
-            assert (outcome.strategy, outcome.error) == ("keys", None), (name, outcome)
-        for file, place in away.items():
-            place.rename(file)
-        assert [name for name in names if events.diff(name)] == []
+    for late, minutes in (("NULL", 10), ("'a'", 11)):
+        at = sql_time(NOON + timedelta(days=2, minutes=minutes))
+        change = f"INSERT INTO ev VALUES ({len(late) + 200}, {late}, 9, {at})"
+        follow_without([files[day] for day in range(6) if day != 2], events, names, change)
     events.sql(
         f"INSERT INTO ev VALUES (300, NULL, 9, {sql_time(NOON + timedelta(days=1, minutes=9))}), "
         f"(301, 'a', 8, {sql_time(NOON + timedelta(days=2, minutes=50))})"

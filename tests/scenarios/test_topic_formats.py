@@ -16,6 +16,7 @@ from freshline.errors import SchemaIdError, UndeclaredFieldsError
 from freshline.sources.formats import framed_rows
 from freshline.sources.formats.protobuf_topics import ProtobufSchema
 from freshline.testing import Crash
+from tests.crashes import crash
 from tests.kafka import Record
 from tests.lanes import long_but
 from tests.protobuf import file_of, message_of, money_file, whole_file
@@ -420,9 +421,7 @@ def test_a_topic_of_newest_rows_is_followed_by_a_table(lab, kafka, registry):
 
     kafka.send(topic, [row(1, None), Record({"name": "x"}), Record({"name": "x"}, b"{}"), row(4, {"name": "d"})])
     assert sorted(each["id"] for each in lab.union("t")[0]) == [2, 4]
-    with lab.crash_at("log-after-quarantine"), pytest.raises(Crash):
-        lab.refresh("t")
-    lab.restart()
+    crash(lab, "log-after-quarantine", "t")
     assert lab.refresh("t").error is None
     assert sorted(each["id"] for each in lab.rows("t")) == [2, 4]
     assert [each["error"] for each in lab.quarantine("s")] == ["NULL_KEY", "NULL_KEY"]
@@ -588,9 +587,7 @@ def test_random_newest_rows_are_those_of_a_dictionary(lab, kafka, seed):
         kafka.send(topic, records)
         if chance.random() < 0.3:
             point = chance.choice(["log-before-commit", "log-after-commit"])
-            with lab.crash_at(point), pytest.raises(Crash):
-                lab.refresh("t")
-            lab.restart()
+            crash(lab, point, "t")
         assert lab.refresh("t").error is None
         found = {(row["id"], row["region"]): row["name"] for row in lab.rows("t")}
         assert found == {key: name for key, name in rows.items() if name != "hidden"}

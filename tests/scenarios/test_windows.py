@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from tests.delta_log import without_files
 from tests.lanes import few_or_many
 
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP"
@@ -539,31 +540,38 @@ NARROW = {
 }
 
 
+def files_by_day(lab, source: str, days: int, fill_day: Callable[[int], None]) -> dict[int, set[Path]]:
+    """The files of a source after each day was filled."""
+    found: dict[int, set[Path]] = {}
+    for day in range(days):
+        fill_day(day)
+        found[day] = set(lab.path(source).glob("*.parquet")) - set().union(*found.values())
+    return found
+
+
+def follow_without(away: Sequence[set[Path]], lab, names: Iterable[str], change: str) -> None:
+    """Tables are refreshed by keys after a change while some files are away, each day of which has one."""
+    assert all(away)
+    with without_files(file for files in away for file in files):
+        lab.sql(change)
+        for name in names:
+            outcome = lab.refresh(name)
+            assert (outcome.strategy, outcome.error) == ("keys", None), (name, outcome)
+    assert [name for name in names if lab.diff(name)] == []
+
+
 @pytest.mark.parametrize("names", few_or_many(("ended",), tuple(NARROW)))
-def test_a_late_row_reads_the_files_of_its_window_and_no_others(events, tmp_path, names):
-    folder = Path(events.runtime.graph.sources[0].options["path"])
-    files: dict[int, set[Path]] = {}
-    for day in range(9):
-        fill(events, [NOON + timedelta(days=day, hours=hour) for hour in (-9, 0, 9)], first=10 * day)
-        files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
+def test_a_late_row_reads_the_files_of_its_window_and_no_others(events, names):
+    files = files_by_day(
+        events, "ev", 9,
+        lambda day: fill(events, [NOON + timedelta(days=day, hours=hour) for hour in (-9, 0, 9)], first=10 * day),
+    )  # fmt: skip
     for name in names:
         events.declare(f"CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '5' MINUTE AS {NARROW[name]}")
     events.refresh_all()
-    # A file that a refresh opens without need is missed there.
-    away = {file: tmp_path / file.name for day in range(2, 7) for file in files[day]}
-    assert len(away) >= 5
-    for file, place in away.items():
-        file.rename(place)
     late, now = sql_time(NOON), sql_time(NOON + timedelta(days=8))
-    events.sql(f"INSERT INTO ev VALUES (200, 'a', 99, {late}), (201, 'a', 99, {now})")
-
-    for name in names:
-        outcome = events.refresh(name)
-        assert (outcome.strategy, outcome.error) == ("keys", None), (name, outcome)
-
-    for file, place in away.items():
-        place.rename(file)
-    assert [name for name in names if events.diff(name)] == []
+    away = [files[day] for day in range(2, 7)]
+    follow_without(away, events, names, f"INSERT INTO ev VALUES (200, 'a', 99, {late}), (201, 'a', 99, {now})")
 
 
 TIMES_WITHOUT_ZONE: list[list[tuple[int, str | None, str]]] = [

@@ -1,0 +1,38 @@
+"""The steps of most stories of one table: a source with rows, a table over it, and changes that it follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from freshline.testing import Lab
+from freshline.values.result import RefreshResult
+
+HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+
+
+def fill(lab: Lab, name: str, columns: str, rows: str, **options: Any) -> None:
+    """A source with some rows, which are written as those of VALUES; `options` are those of `Lab.source`."""
+    lab.source(name, columns, **options)
+    lab.sql(f"INSERT INTO {name} VALUES {rows}")
+
+
+def declare(lab: Lab, query: str, header: str = "", *, name: str = "t") -> None:
+    """A table of this query; `header` is what stands between its name and its freshness."""
+    lab.declare(f"CREATE MATERIALIZED TABLE {name} {header} {HOURLY} AS {query}")
+
+
+def follow(
+    lab: Lab, *changes: str, name: str = "t", by: str | tuple[str, ...] = (), strategy: str | None = None
+) -> RefreshResult:
+    """Make changes and refresh: the table is equal to its query then, and was brought there by one of these strategies.
+
+    `strategy` is that of the request.
+    """
+    for change in changes:
+        lab.sql(change)
+    outcome = lab.refresh(name, strategy=strategy)
+    assert outcome.error is None, (name, changes, outcome.error)
+    wanted = (by,) if isinstance(by, str) else by
+    assert not wanted or outcome.strategy in wanted, (name, changes, outcome.strategy, outcome.reason)
+    assert lab.diff(name) == [], (name, changes)
+    return outcome
