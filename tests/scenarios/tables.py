@@ -11,14 +11,26 @@ HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 
 
 def fill(lab: Lab, name: str, columns: str, rows: str, **options: Any) -> None:
-    """A source with some rows, which are written as those of VALUES; `options` are those of `Lab.source`."""
+    """A source with rows, which are written as those of VALUES, or selected; `options` are those of `Lab.source`."""
     lab.source(name, columns, **options)
-    lab.sql(f"INSERT INTO {name} VALUES {rows}")
+    lab.sql(f"INSERT INTO {name} {rows}" if rows.startswith("SELECT ") else f"INSERT INTO {name} VALUES {rows}")
 
 
 def declare(lab: Lab, query: str, header: str = "", *, name: str = "t") -> None:
     """A table of this query; `header` is what stands between its name and its freshness."""
     lab.declare(f"CREATE MATERIALIZED TABLE {name} {header} {HOURLY} AS {query}")
+
+
+def declare_merge(
+    lab: Lab, query: str, key: str, merge: str, *others: str, name: str = "t", header: str = "", **options: str
+) -> None:
+    """A table with a key that folds its rows.
+
+    `options` are those of the merge, with `_` for `-`, and `others` are written as in WITH.
+    """
+    texts = {option.replace("_", "-"): text.replace("'", "''") for option, text in options.items()}
+    given = [f"'merge' = '{merge}'", *(f"'merge.{option}' = '{text}'" for option, text in texts.items()), *others]
+    declare(lab, query, f"(PRIMARY KEY ({key})) {header} WITH ({', '.join(given)})", name=name)
 
 
 def follow(

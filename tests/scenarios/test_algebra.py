@@ -7,6 +7,7 @@ import random
 import pytest
 
 from tests.lanes import few_or_many, long_but
+from tests.scenarios.tables import fill, follow
 
 LINES = "id BIGINT, k STRING, q INT, amount DECIMAL(10,2), at DATE"
 EVERY = (
@@ -142,9 +143,8 @@ def test_a_greatest_value_of_all_rows_that_went_away_is_computed_in_full(lines):
 
 
 def test_one_row_of_a_join_and_of_a_span_of_time_follows_too(lab):
-    lab.source("line", LINES, primary_key=["id"])
+    fill(lab, "line", LINES, "(1,'a',2,1.10,NULL), (2,'b',3,2.25,NULL), (3,'c',1,0.50,NULL)", primary_key=["id"])
     lab.source("part", "k STRING, price INT, seen TIMESTAMP", primary_key=["k"])
-    lab.sql("INSERT INTO line VALUES (1,'a',2,1.10,NULL), (2,'b',3,2.25,NULL), (3,'c',1,0.50,NULL)")
     lab.sql("INSERT INTO part VALUES ('a', 10, current_timestamp()), ('b', 20, current_timestamp())")
     declare(lab, "SELECT sum(l.q * p.price) AS worth, count(*) AS n FROM line l JOIN part p ON l.k = p.k")
     lab.declare(
@@ -160,10 +160,7 @@ def test_one_row_of_a_join_and_of_a_span_of_time_follows_too(lab):
     assert lab.rows("t") == [{"worth": 84, "n": 2}]
     for minutes in (1, 120):
         lab.clock.advance(minutes=minutes)
-        outcome = lab.refresh("lately")
-        assert outcome.error is None, outcome.error
-        assert outcome.strategy in ("keys", "noop")
-        assert lab.diff("lately") == []
+        follow(lab, name="lately", by=("keys", "noop"))
 
 
 def test_the_same_value_may_have_two_names(lines):
@@ -218,8 +215,7 @@ def test_a_sum_of_zero_does_not_hide_that_its_group_is_empty(lines):
 
 @pytest.mark.long
 def test_both_sides_of_a_join_may_change_at_once(lines):
-    lines.source("part", "k STRING, color STRING", primary_key=["k"])
-    lines.sql("INSERT INTO part VALUES ('a','red'), ('b','red'), ('c','blue')")
+    fill(lines, "part", "k STRING, color STRING", "('a','red'), ('b','red'), ('c','blue')", primary_key=["k"])
     declare(
         lines,
         "WITH l AS (SELECT k, q, amount FROM line WHERE id < 100 UNION ALL SELECT k, 1 AS q, amount FROM line) "
@@ -239,8 +235,7 @@ def test_both_sides_of_a_join_may_change_at_once(lines):
 
 @pytest.mark.long
 def test_an_average_follows_from_the_count_of_rows_where_its_column_is_never_null(lab):
-    lab.source("line", LINES, primary_key=["id"])
-    lab.sql("INSERT INTO line SELECT id, 'k' || id % 3, id, id / 7, NULL FROM range(300)")
+    fill(lab, "line", LINES, "SELECT id, 'k' || id % 3, id, id / 7, NULL FROM range(300)", primary_key=["id"])
     declare(lab, "SELECT k, count(*) AS n, avg(q) AS aq, avg(amount) AS aa FROM line GROUP BY k")
     lab.refresh("t")
     lab.sql("UPDATE line SET amount = amount + 0.01, q = q - 1000 WHERE id % 50 = 0")
@@ -288,8 +283,7 @@ def test_fractions_are_summed_again(lab):
 @pytest.mark.parametrize("rounds", few_or_many(2, 40))
 def test_random_changes_leave_every_group_as_its_query_has_it(lab, rounds):
     chance = random.Random(20261121)
-    lab.source("line", LINES, primary_key=["id"])
-    lab.sql("INSERT INTO line VALUES (0,'a',1,1.00,DATE'2026-01-01')")
+    fill(lab, "line", LINES, "(0,'a',1,1.00,DATE'2026-01-01')", primary_key=["id"])
     declare(lab, EVERY, "(PRIMARY KEY (k))")
     lab.refresh("t")
     number = 0
@@ -311,8 +305,7 @@ def test_random_changes_leave_every_group_as_its_query_has_it(lab, rounds):
                     ]
                 )
             )
-        lab.refresh("t", strategy="keys")
-        assert lab.diff("t") == []
+        follow(lab, strategy="keys")
 
 
 @pytest.mark.long
@@ -351,18 +344,14 @@ def test_a_key_may_have_any_name(lab):
 
 def test_the_one_row_of_all_may_have_columns_of_any_name(lab):
     """Delta's MERGE, which replaces this row, does not double a backtick."""
-    lab.source("s", "v INT")
-    lab.sql("INSERT INTO s VALUES (1), (2)")
+    fill(lab, "s", "v INT", "(1), (2)")
     lab.declare(
         "CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS "
         "SELECT count(*) AS `a``b`, sum(v) AS `c.d`, sum(v) / count(*) AS `e``` FROM s"
     )
     lab.refresh("t")
     for change in ("INSERT INTO s VALUES (9)", "DELETE FROM s"):
-        lab.sql(change)
-        outcome = lab.refresh("t")
-        assert (outcome.error, outcome.strategy) == (None, "keys")
-        assert lab.diff("t") == []
+        follow(lab, change, by="keys")
 
 
 WITH_KEYS_ALONE = ("SELECT k FROM s GROUP BY k", "SELECT k, v, upper(k) AS u FROM s GROUP BY k, v")
@@ -371,15 +360,11 @@ WITH_KEYS_ALONE = ("SELECT k FROM s GROUP BY k", "SELECT k, v, upper(k) AS u FRO
 @pytest.mark.long
 @pytest.mark.parametrize("query", WITH_KEYS_ALONE)
 def test_groups_that_show_only_their_key_are_kept(lab, query):
-    lab.source("s", "k STRING, v INT")
-    lab.sql("INSERT INTO s VALUES ('a', 1), ('b', 2)")
+    fill(lab, "s", "k STRING, v INT", "('a', 1), ('b', 2)")
     lab.declare(f"CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS {query}")
     lab.refresh("t")
     for change in ("INSERT INTO s VALUES ('c', 3), ('a', 1)", "DELETE FROM s WHERE k = 'b'"):
-        lab.sql(change)
-        outcome = lab.refresh("t")
-        assert (outcome.error, outcome.strategy) == (None, "keys")
-        assert lab.diff("t") == []
+        follow(lab, change, by="keys")
 
 
 @pytest.mark.parametrize(
@@ -392,14 +377,11 @@ def test_groups_that_show_only_their_key_are_kept(lab, query):
 def test_a_sum_of_long_decimals_keeps_its_last_digit(lab, kind):
     scale = int(kind.split(",")[1].rstrip(")"))
     least = "0." + "0" * (scale - 1) + "1"
-    lab.source("s", f"k STRING, amount {kind}")
-    lab.sql(f"INSERT INTO s VALUES ('a', 1{least[1:]}), ('b', 2)")
+    fill(lab, "s", f"k STRING, amount {kind}", f"('a', 1{least[1:]}), ('b', 2)")
     lab.declare(
         "CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS "
         "SELECT k, sum(amount) AS total, count(*) AS n FROM s GROUP BY k"
     )
     lab.refresh("t")
-    lab.sql("INSERT INTO s VALUES ('a', 0)")
-    assert lab.refresh("t").strategy == "keys"
-    assert lab.diff("t") == []
+    follow(lab, "INSERT INTO s VALUES ('a', 0)", by="keys")
     assert str(lab.rows("t")[0]["total"]).endswith("1")

@@ -12,8 +12,8 @@ import pytest
 
 from freshline.testing import Crash
 from freshline.values.receipt import Violation
+from tests.scenarios.tables import HOURLY, declare
 
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 TABLE_POINTS = ["table-before-quarantine", "table-after-quarantine", "table-before-commit", "table-after-commit"]
 
 
@@ -201,10 +201,7 @@ def test_a_source_that_fails_commits_nothing_of_the_batch(lab):
 @pytest.mark.long
 def test_stops_leave_every_rejected_row_in_quarantine_once(lab):
     lab.source("s", "id INT, amount INT")
-    lab.declare(
-        "CREATE MATERIALIZED TABLE t (CONSTRAINT small EXPECT (amount < 100) ON VIOLATION QUARANTINE) "
-        f"{HOURLY} AS SELECT id, amount FROM s"
-    )
+    declare(lab, "SELECT id, amount FROM s", "(CONSTRAINT small EXPECT (amount < 100) ON VIOLATION QUARANTINE)")
     lab.sql("INSERT INTO s VALUES (0, 500), (100, 1)")
     lab.refresh("t")
     for number, point in enumerate(TABLE_POINTS, 1):

@@ -10,8 +10,8 @@ import pytest
 
 from freshline.testing import Crash
 from tests.crashes import crash
+from tests.scenarios.tables import HOURLY, declare, declare_merge, fill
 
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 LOG_POINTS = ["log-before-quarantine", "log-after-quarantine", "log-before-commit", "log-after-commit"]
 TABLE_POINTS = ["table-pinned", "table-before-commit", "table-after-commit"]
 
@@ -20,11 +20,8 @@ TABLE_POINTS = ["table-pinned", "table-before-commit", "table-after-commit"]
 def events(lab):
     """A log with a merge, an append and a partition table below it; one file is read."""
     lab.files("ev", "id STRING, k STRING, ts TIMESTAMP", primary_key=["id"])
-    lab.declare(
-        "CREATE MATERIALIZED TABLE first (PRIMARY KEY (k)) WITH ('merge' = 'first_row', 'merge.order' = 'ts', "
-        f"'merge.tie-breaker' = 'id') {HOURLY} AS SELECT k, id, ts FROM ev"
-    )
-    lab.declare(f"CREATE MATERIALIZED TABLE copied (PRIMARY KEY (id)) {HOURLY} AS SELECT id, k FROM ev")
+    declare_merge(lab, "SELECT k, id, ts FROM ev", "k", "first_row", order="ts", tie_breaker="id", name="first")
+    declare(lab, "SELECT id, k FROM ev", "(PRIMARY KEY (id))", name="copied")
     lab.declare(
         f"CREATE MATERIALIZED TABLE days PARTITIONED BY (d) {HOURLY} "
         "AS SELECT CAST(ts AS DATE) AS d, count(*) AS n FROM ev GROUP BY CAST(ts AS DATE)"
@@ -95,9 +92,8 @@ def test_one_stop_after_the_other_before_anything_is_committed(events):
 
 
 def test_a_stop_after_a_table_was_made(lab):
-    lab.source("s", "id INT")
-    lab.sql("INSERT INTO s VALUES (1)")
-    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id FROM s")
+    fill(lab, "s", "id INT", "(1)")
+    declare(lab, "SELECT id FROM s")
     with lab.crash_at("table-created"), pytest.raises(Crash):
         lab.refresh("t")
     assert lab.receipt("t") is None

@@ -19,6 +19,7 @@ from freshline.plan.request import LIVE, RefreshRequest
 from freshline.run import refresh_table
 from freshline.testing import Crash
 from freshline.values.names import TableName
+from tests.scenarios.tables import fill
 
 FIVE = "FRESHNESS = INTERVAL '5' MINUTE"
 
@@ -41,8 +42,7 @@ def lab(quick_lab):
 @pytest.fixture
 def two_of_one(lab):
     """Two filters of one source, of which the first ends behind row 1, and a table over both."""
-    lab.source("t0", "id INT, amount INT", primary_key=["id"])
-    lab.sql("INSERT INTO t0 VALUES (1, 100), (2, 200)")
+    fill(lab, "t0", "id INT, amount INT", "(1, 100), (2, 200)", primary_key=["id"])
     for name, wanted in (("a", 1), ("b", 2)):
         declare(lab, name, f"SELECT id, amount FROM t0 WHERE id = {wanted}")
     declare(lab, "ab", "SELECT id, amount FROM a UNION ALL SELECT id, amount FROM b", key=())
@@ -86,8 +86,7 @@ def test_a_full_refresh_of_what_reads_two_tables_of_one_source_has_the_newest_ro
 
 
 def test_a_table_beside_its_source_follows_deletes_that_the_table_does_not_see(lab):
-    lab.source("s", "id INT, v INT", primary_key=["id"])
-    lab.sql("INSERT INTO s VALUES (1, 10), (2, 20)")
+    fill(lab, "s", "id INT, v INT", "(1, 10), (2, 20)", primary_key=["id"])
     declare(lab, "a", "SELECT id, v FROM s WHERE v > 100")
     declare(lab, "d", "SELECT s.id, s.v, a.v AS big FROM s LEFT JOIN a ON s.id = a.id")
     lab.refresh_all()
@@ -102,8 +101,7 @@ def test_a_table_beside_its_source_follows_deletes_that_the_table_does_not_see(l
 
 
 def test_a_table_that_waits_for_another_says_how_old_its_rows_are(lab):
-    lab.source("s", "id INT, v INT", primary_key=["id"])
-    lab.sql("INSERT INTO s VALUES (1, 10)")
+    fill(lab, "s", "id INT, v INT", "(1, 10)", primary_key=["id"])
     declare(lab, "a", "SELECT id, v FROM s")
     declare(lab, "d", "SELECT s.id, s.v, a.v AS also FROM s LEFT JOIN a ON s.id = a.id")
     lab.refresh_all()
@@ -155,8 +153,7 @@ def test_a_source_that_is_read_directly_is_read_where_two_tables_of_unequal_age_
 
 
 def test_an_input_that_does_not_drive_delays_nobody(lab):
-    lab.source("s", "id INT, v INT", primary_key=["id"])
-    lab.sql("INSERT INTO s VALUES (1, 10)")
+    fill(lab, "s", "id INT, v INT", "(1, 10)", primary_key=["id"])
     declare(lab, "a", "SELECT id, v FROM s")
     declare(lab, "b", "SELECT id, v * 2 AS v FROM s", freshness="FRESHNESS = INTERVAL '1' HOUR")
     options = "WITH ('non-driving' = 'b')"
@@ -192,8 +189,7 @@ def test_an_input_that_does_not_drive_is_not_read_ahead_of_those_that_do(lab):
 
 
 def test_an_input_that_was_made_and_never_refreshed_is_waited_for(lab):
-    lab.source("s", "id INT", primary_key=["id"])
-    lab.sql("INSERT INTO s VALUES (1)")
+    fill(lab, "s", "id INT", "(1)", primary_key=["id"])
     declare(lab, "a", "SELECT id FROM s")
     declare(lab, "b", "SELECT id FROM a")
     with lab.crash_at("table-created"), pytest.raises(Crash):
@@ -258,8 +254,7 @@ def test_a_suspended_table_is_as_old_as_the_first_row_that_it_lacks(lab):
 
 
 def test_data_timestamps_only_move_forward_where_a_partition_is_refreshed_by_itself(lab):
-    lab.source("s", "id INT, g STRING", primary_key=["id"])
-    lab.sql("INSERT INTO s VALUES (1, 'a'), (2, 'b')")
+    fill(lab, "s", "id INT, g STRING", "(1, 'a'), (2, 'b')", primary_key=["id"])
     declare(lab, "p", "SELECT id, g FROM s", options="PARTITIONED BY (g)")
     declare(lab, "z", "SELECT id, g FROM p")
     lab.refresh_all()
@@ -277,8 +272,7 @@ def test_data_timestamps_only_move_forward_where_a_partition_is_refreshed_by_its
 
 
 def test_a_partition_that_was_refreshed_by_itself_is_no_version_of_its_source(lab):
-    lab.source("s", "id INT, g STRING", primary_key=["id"])
-    lab.sql("INSERT INTO s VALUES (1, 'a'), (2, 'b')")
+    fill(lab, "s", "id INT, g STRING", "(1, 'a'), (2, 'b')", primary_key=["id"])
     declare(lab, "p", "SELECT id, g FROM s", options="PARTITIONED BY (g)")
     declare(lab, "z", "SELECT x.id AS x, y.id AS y FROM p x FULL JOIN s y ON x.id = y.id", key=())
     lab.refresh_all()
@@ -299,8 +293,7 @@ def test_a_partition_that_was_refreshed_by_itself_is_no_version_of_its_source(la
 
 
 def test_a_table_over_a_partition_that_was_refreshed_by_itself_is_no_version_either(lab):
-    lab.source("s", "id INT, g STRING", primary_key=["id"])
-    lab.sql("INSERT INTO s VALUES (1, 'a'), (2, 'b')")
+    fill(lab, "s", "id INT, g STRING", "(1, 'a'), (2, 'b')", primary_key=["id"])
     declare(lab, "p", "SELECT id, g FROM s", options="PARTITIONED BY (g)")
     declare(lab, "q", "SELECT id, g FROM p")
     declare(lab, "z", "SELECT x.id AS x, y.id AS y FROM q x FULL JOIN s y ON x.id = y.id", key=())
@@ -318,8 +311,7 @@ def test_a_table_over_a_partition_that_was_refreshed_by_itself_is_no_version_eit
 
 
 def test_tables_of_a_source_that_never_rests_are_brought_together_for_what_waits_for_both(lab):
-    lab.source("s", "id INT, v INT", primary_key=["id"])
-    lab.sql("INSERT INTO s VALUES (0, 0)")
+    fill(lab, "s", "id INT, v INT", "(0, 0)", primary_key=["id"])
     declare(lab, "a", "SELECT id, v FROM s")
     declare(lab, "b", "SELECT id, v + 1 AS v FROM s WHERE id % 2 = 0")
     declare(lab, "ab", "SELECT a.id, b.v FROM a LEFT JOIN b ON a.id = b.id")
@@ -378,8 +370,7 @@ def test_an_input_that_does_not_drive_follows_a_driving_one_in_which_nothing_cha
 def test_a_day_that_was_refreshed_by_itself_is_no_version_of_its_source(spark_lab):
     start = spark_lab.clock().date()
     days = [(start - timedelta(days=number)).isoformat() for number in (3, 2, 1)]
-    spark_lab.source("s", "id INT, d DATE", primary_key=["id"])
-    spark_lab.sql(f"INSERT INTO s VALUES (1, DATE'{days[0]}'), (2, DATE'{days[1]}')")
+    fill(spark_lab, "s", "id INT, d DATE", f"(1, DATE'{days[0]}'), (2, DATE'{days[1]}')", primary_key=["id"])
     by_day = f"PARTITIONED BY (d) WITH ('partition.unit' = 'day', 'partition.start' = '{days[0]}')"
     daily = "FRESHNESS = INTERVAL '1' DAY"
     declare(spark_lab, "p", "SELECT id, d FROM s", options=by_day, freshness=daily, key=())
@@ -401,8 +392,7 @@ def test_a_day_that_was_refreshed_by_itself_is_no_version_of_its_source(spark_la
 
 
 def test_a_version_that_a_restore_brought_back_is_one_that_others_agree_with(lab):
-    lab.source("s", "id INT", primary_key=["id"])
-    lab.sql("INSERT INTO s VALUES (1)")
+    fill(lab, "s", "id INT", "(1)", primary_key=["id"])
     declare(lab, "a", "SELECT id FROM s WHERE id < 10")
     declare(lab, "b", "SELECT id FROM s")
     declare(lab, "ab", "SELECT b.id, a.id AS a FROM b LEFT JOIN a ON a.id = b.id")
@@ -421,8 +411,7 @@ def test_a_version_that_a_restore_brought_back_is_one_that_others_agree_with(lab
 
 
 def test_a_late_table_whose_inputs_saw_different_parts_says_which(lab):
-    lab.source("s", "id INT", primary_key=["id"])
-    lab.sql("INSERT INTO s VALUES (0)")
+    fill(lab, "s", "id INT", "(0)", primary_key=["id"])
     declare(lab, "a", "SELECT id FROM s")
     declare(lab, "b", "SELECT id FROM s WHERE id >= 0")
     declare(lab, "ab", "SELECT a.id FROM a JOIN b ON a.id = b.id")

@@ -15,8 +15,7 @@ from freshline.run import open_runtime, refresh_table
 from freshline.values.names import TableName
 from tests.delta_log import version_of
 from tests.lanes import long_but
-
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+from tests.scenarios.tables import declare, fill
 
 
 def runtime_of(lab, epoch, failpoint=lambda name: None):
@@ -40,17 +39,11 @@ def refresh(runtime, name):
 
 @pytest.fixture
 def tables(lab):
-    lab.source("s", "id INT, ds STRING")
-    lab.sql("INSERT INTO s VALUES (1, 'a')")
+    fill(lab, "s", "id INT, ds STRING", "(1, 'a')")
     lab.files("ev", "id STRING, k STRING")
-    lab.declare(f"CREATE MATERIALIZED TABLE copied {HOURLY} AS SELECT id, ds FROM s")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE parted PARTITIONED BY (ds) {HOURLY} AS SELECT ds, count(*) AS n FROM s GROUP BY ds"
-    )
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE first (PRIMARY KEY (k)) WITH ('merge' = 'first_row') {HOURLY} "
-        "AS SELECT k, id FROM ev"
-    )
+    declare(lab, "SELECT id, ds FROM s", name="copied")
+    declare(lab, "SELECT ds, count(*) AS n FROM s GROUP BY ds", "PARTITIONED BY (ds)", name="parted")
+    declare(lab, "SELECT k, id FROM ev", "(PRIMARY KEY (k)) WITH ('merge' = 'first_row')", name="first")
     lab.land("ev", "1.json", [{"id": "1", "k": "a"}])
     lab.refresh_all()
     lab.sql("INSERT INTO s VALUES (2, 'b')")

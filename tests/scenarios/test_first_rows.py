@@ -7,6 +7,7 @@ import random
 import pytest
 
 from tests.lanes import long_but
+from tests.scenarios.tables import HOURLY, declare, fill, follow
 
 CASES = [
     ("SELECT a, b, id FROM s ORDER BY b NULLS LAST, 1 LIMIT 5", [("b", False, False), ("a", False, True)]),
@@ -14,14 +15,6 @@ CASES = [
     ("SELECT a, b, id FROM s ORDER BY a DESC, b LIMIT 5", [("a", True, False), ("b", False, True)]),
     ("SELECT a, b, id FROM s ORDER BY `a` DESC NULLS FIRST LIMIT 7", [("a", True, True)]),
 ]
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
-
-
-def refresh(lab, name="t"):
-    outcome = lab.refresh(name)
-    assert outcome.error is None, outcome.error
-    assert lab.diff(name) == []
-    return outcome
 
 
 def rows(lab, name="t"):
@@ -30,41 +23,32 @@ def rows(lab, name="t"):
 
 @pytest.fixture
 def scores(lab):
-    lab.source("scores", "id INT, player STRING, score INT")
-    lab.sql("INSERT INTO scores SELECT id, concat('p', id % 7), 10 * id FROM range(1, 50)")
+    fill(lab, "scores", "id INT, player STRING, score INT", "SELECT id, concat('p', id % 7), 10 * id FROM range(1, 50)")
     return lab
 
 
 def test_the_best_of_all_groups(scores):
-    lab = scores
-    lab.declare(
+    scores.declare(
         f"CREATE MATERIALIZED TABLE t {HOURLY} AS "
         "SELECT s.player, sum(s.score) AS total, count(*) AS n FROM scores s GROUP BY s.player "
         "ORDER BY sum(s.score) DESC, player LIMIT 3"
     )
-    assert refresh(lab).strategy == "full"
-    lab.sql("INSERT INTO scores VALUES (100, 'p1', 5000), (101, 'new', 1)")
-    gained = refresh(lab)
+    assert follow(scores).strategy == "full"
+    gained = follow(scores, "INSERT INTO scores VALUES (100, 'p1', 5000), (101, 'new', 1)")
     assert gained.strategy == "keys", gained.reason
     assert gained.reason.startswith("AFFECTED_KEYS(player; the first 3 rows)")
-    assert ("p1", 6540, 8) in rows(lab)
+    assert ("p1", 6540, 8) in rows(scores)
     # A row that goes lets another one follow, which no change names.
-    lab.sql("DELETE FROM scores WHERE player = 'p1'")
-    lost = refresh(lab)
+    lost = follow(scores, "DELETE FROM scores WHERE player = 'p1'")
     assert lost.strategy == "full"
     assert lost.reason.startswith("TOP_N(rows behind the first 3 follow)")
     # A row that goes from behind them does not.
-    lab.sql("DELETE FROM scores WHERE player = 'new'")
-    assert refresh(lab).reason.startswith("NO_NET_CHANGE")
+    assert follow(scores, "DELETE FROM scores WHERE player = 'new'").reason.startswith("NO_NET_CHANGE")
 
 
 def test_a_table_that_is_not_full_has_all_rows(scores):
-    lab = scores
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (id)) {HOURLY} AS "
-        "SELECT * FROM scores WHERE score > 400 ORDER BY score DESC LIMIT 12"
-    )
-    refresh(lab)
+    declare(scores, "SELECT * FROM scores WHERE score > 400 ORDER BY score DESC LIMIT 12", "(PRIMARY KEY (id))")
+    follow(scores)
     for statement in (
         "DELETE FROM scores WHERE id IN (49, 48)",
         "UPDATE scores SET score = 0 WHERE id = 47",
@@ -72,33 +56,26 @@ def test_a_table_that_is_not_full_has_all_rows(scores):
         "INSERT INTO scores SELECT id, 'many', 402 FROM range(300, 310)",
         "UPDATE scores SET score = 500 WHERE id = 304",
     ):
-        lab.sql(statement)
-        assert refresh(lab).strategy == "keys", statement
+        assert follow(scores, statement).strategy == "keys", statement
 
 
 def test_of_equal_rows_the_same_are_first_however_they_are_computed(scores):
-    lab = scores
-    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT score, id FROM scores ORDER BY score % 2 LIMIT 4")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE u (PRIMARY KEY (id)) {HOURLY} "
-        "AS SELECT player, id FROM scores ORDER BY player LIMIT 4"
-    )
-    assert refresh(lab).strategy == "full"
-    assert sorted(rows(lab)) == [(10, 1), (20, 2), (30, 3), (40, 4)]
-    refresh(lab, "u")
-    assert sorted(number for _, number in rows(lab, "u")) == [7, 14, 21, 28]
-    lab.sql("INSERT INTO scores VALUES (5, 'p0', 1), (50, 'p0', 2), (-3, 'q', 2)")
-    assert refresh(lab, "u").strategy == "keys"
-    assert sorted(number for _, number in rows(lab, "u")) == [5, 7, 14, 21]
+    declare(scores, "SELECT score, id FROM scores ORDER BY score % 2 LIMIT 4")
+    declare(scores, "SELECT player, id FROM scores ORDER BY player LIMIT 4", "(PRIMARY KEY (id))", name="u")
+    assert follow(scores).strategy == "full"
+    assert sorted(rows(scores)) == [(10, 1), (20, 2), (30, 3), (40, 4)]
+    follow(scores, name="u")
+    assert sorted(number for _, number in rows(scores, "u")) == [7, 14, 21, 28]
+    scores.sql("INSERT INTO scores VALUES (5, 'p0', 1), (50, 'p0', 2), (-3, 'q', 2)")
+    assert follow(scores, name="u").strategy == "keys"
+    assert sorted(number for _, number in rows(scores, "u")) == [5, 7, 14, 21]
 
 
 def test_an_order_by_all_columns_is_left_as_it_is(scores):
-    lab = scores
-    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT score, id FROM scores ORDER BY ALL DESC LIMIT 2")
-    refresh(lab)
-    assert rows(lab) == [(480, 48), (490, 49)]
-    lab.sql("INSERT INTO scores VALUES (1000, 'x', 1000)")
-    assert refresh(lab).strategy == "full"
+    declare(scores, "SELECT score, id FROM scores ORDER BY ALL DESC LIMIT 2")
+    follow(scores)
+    assert rows(scores) == [(480, 48), (490, 49)]
+    assert follow(scores, "INSERT INTO scores VALUES (1000, 'x', 1000)").strategy == "full"
 
 
 @pytest.mark.parametrize(
@@ -113,8 +90,8 @@ def test_random_changes_give_what_sorting_all_rows_gives(lab, query, order):
     lab.source("s", "id INT, a INT, b STRING")
     held = {number: value(chance) for number in range(20)}
     lab.sql(f"INSERT INTO s VALUES {shown(held)}")
-    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS {query}")
-    assert refresh(lab).strategy == "full"
+    declare(lab, query)
+    assert follow(lab).strategy == "full"
     strategies = []
     for step in range(8):
         if step % 2:
@@ -126,7 +103,7 @@ def test_random_changes_give_what_sorting_all_rows_gives(lab, query, order):
             new = {100 * step + 100 + number: value(chance) for number in range(3)}
             lab.sql(f"INSERT INTO s VALUES {shown(new)}")
             held |= new
-        strategies.append(refresh(lab).strategy)
+        strategies.append(follow(lab).strategy)
         every = [(a, b, number) for number, (a, b) in held.items()]
         if "GROUP BY" in query:
             every = [grouped(a, [row for row in every if row[0] == a]) for a in {row[0] for row in every}]

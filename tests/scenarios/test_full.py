@@ -13,16 +13,14 @@ from freshline.compute.cancellation import Limited
 from freshline.errors import DefinitionChangedError, IncrementalError, SourceError
 from freshline.refresh import decide, table
 from freshline.refresh.cpu import TaskSeconds
-
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+from tests.scenarios.tables import HOURLY, declare, fill, follow
 
 
 @pytest.fixture
 def copied(lab):
     """A table that is brought up to date by appends."""
-    lab.source("s", "id INT")
-    lab.sql("INSERT INTO s VALUES (1)")
-    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id FROM s")
+    fill(lab, "s", "id INT", "(1)")
+    declare(lab, "SELECT id FROM s")
     first = lab.refresh("t")
     assert first.reason.startswith("NO_RECEIPT")
     lab.sql("INSERT INTO s VALUES (2)")
@@ -76,16 +74,14 @@ def test_source_rolled_back(copied):
 
 def test_source_restored_is_a_change_like_any_other(copied):
     copied.refresh("t")
-    copied.sql("RESTORE TABLE s TO VERSION AS OF 1")
-    assert copied.refresh("t").strategy == "keys"
-    assert copied.diff("t") == []
+    follow(copied, "RESTORE TABLE s TO VERSION AS OF 1", by="keys")
     assert copied.rows("t") == [{"id": 1}]
 
 
 def test_only_readers_of_a_column_that_an_input_gained_are_computed_again(copied):
-    copied.declare(f"CREATE MATERIALIZED TABLE named {HOURLY} AS SELECT count(*) AS n FROM t")
-    copied.declare(f"CREATE MATERIALIZED TABLE star {HOURLY} AS SELECT * FROM t")
-    copied.declare(f"CREATE MATERIALIZED TABLE plain {HOURLY} AS SELECT id FROM t WHERE id > 0")
+    declare(copied, "SELECT count(*) AS n FROM t", name="named")
+    declare(copied, "SELECT * FROM t", name="star")
+    declare(copied, "SELECT id FROM t WHERE id > 0", name="plain")
     for name in ("t", "named", "star", "plain"):
         assert copied.refresh(name).error is None
     # A column that the source does not declare is seen by nobody.
@@ -114,11 +110,8 @@ def test_history_gone_from_the_log(copied):
 
 @pytest.mark.long
 def test_history_gone_from_the_disk(lab):
-    lab.source("s", "id INT, ds STRING")
-    lab.sql("INSERT INTO s VALUES (1, 'a'), (2, 'b')")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS SELECT ds, count(*) AS n FROM s GROUP BY ds"
-    )
+    fill(lab, "s", "id INT, ds STRING", "(1, 'a'), (2, 'b')")
+    declare(lab, "SELECT ds, count(*) AS n FROM s GROUP BY ds", "PARTITIONED BY (ds)")
     lab.refresh("t")
     lab.sql("UPDATE s SET ds = 'c' WHERE id = 2")
     shutil.rmtree(lab.path("s") / "_change_data")
@@ -127,9 +120,8 @@ def test_history_gone_from_the_disk(lab):
 
 
 def test_nondeterministic(lab):
-    lab.source("s", "id INT")
-    lab.sql("INSERT INTO s VALUES (1)")
-    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id, uuid() AS u FROM s")
+    fill(lab, "s", "id INT", "(1)")
+    declare(lab, "SELECT id, uuid() AS u FROM s")
     lab.refresh("t")
     lab.sql("INSERT INTO s VALUES (2)")
 
@@ -142,7 +134,7 @@ def test_nondeterministic(lab):
 def test_a_changed_declaration_waits_for_a_full_refresh(copied):
     copied.refresh("t")
     before = copied.rows("t")
-    copied.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id * 2 AS id FROM s")
+    declare(copied, "SELECT id * 2 AS id FROM s")
     copied.sql("INSERT INTO s VALUES (4)")
 
     failed = copied.refresh("t")
@@ -164,9 +156,8 @@ def test_layout_and_comments_change_nothing(copied):
 
 
 def test_strict_fails_instead_of_computing_everything(lab):
-    lab.source("s", "id INT")
-    lab.sql("INSERT INTO s VALUES (1)")
-    lab.declare(f"CREATE MATERIALIZED TABLE t WITH ('incremental' = 'strict') {HOURLY} AS SELECT max(id) AS id FROM s")
+    fill(lab, "s", "id INT", "(1)")
+    declare(lab, "SELECT max(id) AS id FROM s", "WITH ('incremental' = 'strict')")
     assert lab.refresh("t").reason.startswith("NO_RECEIPT")
     lab.sql("INSERT INTO s VALUES (2)")
     assert lab.refresh("t").strategy == "keys"
@@ -184,7 +175,7 @@ def test_strict_fails_instead_of_computing_everything(lab):
 
 def test_a_source_that_is_not_there_or_has_other_columns_is_an_error_that_names_it(lab):
     lab.declare("CREATE SOURCE s (id INT, n STRING) WITH ('connector' = 'delta', 'path' = 'nowhere')")
-    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id FROM s")
+    declare(lab, "SELECT id FROM s")
     with pytest.raises(SourceError, match=r"assets/s.sql:1: there is no Delta table at .*/nowhere"):
         lab.refresh("t")
     lab.source("other", "id INT, n INT")
@@ -195,8 +186,7 @@ def test_a_source_that_is_not_there_or_has_other_columns_is_an_error_that_names_
 
 
 def test_a_query_that_fails_is_an_error_at_its_line(lab):
-    lab.source("s", "id INT, v STRING")
-    lab.sql("INSERT INTO s VALUES (1, 'x')")
+    fill(lab, "s", "id INT, v STRING", "(1, 'x')")
     lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS\nSELECT id,\n  CAST(v AS INT) AS n FROM s")
 
     failed = lab.refresh("t")
@@ -210,15 +200,9 @@ def test_a_query_that_fails_is_an_error_at_its_line(lab):
 
 @pytest.mark.long
 def test_a_full_refresh_that_others_follow_writes_only_what_differs(lab):
-    lab.source("s", "id INT, n INT")
-    lab.sql("INSERT INTO s SELECT id, id FROM range(100)")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE ranked (PRIMARY KEY (id)) {HOURLY} "
-        "AS SELECT id, n, sum(n) OVER (ORDER BY id) AS total FROM s"
-    )
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE tops {HOURLY} AS SELECT total % 2 AS odd, max(n) AS n FROM ranked GROUP BY 1"
-    )
+    fill(lab, "s", "id INT, n INT", "SELECT id, id FROM range(100)")
+    declare(lab, "SELECT id, n, sum(n) OVER (ORDER BY id) AS total FROM s", "(PRIMARY KEY (id))", name="ranked")
+    declare(lab, "SELECT total % 2 AS odd, max(n) AS n FROM ranked GROUP BY 1", name="tops")
     lab.refresh("tops")
     lab.sql("UPDATE s SET n = n + 1 WHERE id >= 98")
 
@@ -238,9 +222,8 @@ def test_a_full_refresh_that_others_follow_writes_only_what_differs(lab):
 
 
 def test_time_that_passes_on_a_busy_machine_does_not_exceed_the_budget(lab, monkeypatch):
-    lab.source("s", "id INT, n INT")
-    lab.sql("INSERT INTO s SELECT id, id FROM range(100)")
-    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT n % 7 AS k, count(*) AS c FROM s GROUP BY 1")
+    fill(lab, "s", "id INT, n INT", "SELECT id, id FROM range(100)")
+    declare(lab, "SELECT n % 7 AS k, count(*) AS c FROM s GROUP BY 1")
     lab.refresh_all()
     lab.sql("UPDATE s SET n = n + 1 WHERE id < 10")
     monkeypatch.setattr(decide, "budget_of", lambda records, fingerprint, **machine: 20.0)
@@ -272,13 +255,9 @@ def test_time_that_passes_on_a_busy_machine_does_not_exceed_the_budget(lab, monk
 
 
 def test_changes_that_take_too_long_are_given_up_and_everything_is_computed(lab, monkeypatch):
-    lab.source("s", "id INT, n INT")
-    lab.sql("INSERT INTO s SELECT id, id FROM range(100)")
-    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT n % 7 AS k, count(*) AS c FROM s GROUP BY 1")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE strict WITH ('incremental' = 'strict') {HOURLY} "
-        "AS SELECT n % 7 AS k, count(*) AS c FROM s GROUP BY 1"
-    )
+    fill(lab, "s", "id INT, n INT", "SELECT id, id FROM range(100)")
+    declare(lab, "SELECT n % 7 AS k, count(*) AS c FROM s GROUP BY 1")
+    declare(lab, "SELECT n % 7 AS k, count(*) AS c FROM s GROUP BY 1", "WITH ('incremental' = 'strict')", name="strict")
     assert {outcome.strategy for outcome in lab.refresh_all() if outcome.kind == "table"} == {"full"}
     lab.sql("UPDATE s SET n = n + 1 WHERE id < 10")
     monkeypatch.setattr(decide, "budget_of", lambda records, fingerprint, **machine: 0.001)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import pytest
 
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+from tests.scenarios.tables import declare, follow
+
 # 0.1 + 0.2 + 0.3 is 0.6000000000000001, and 0.3 + 0.2 + 0.1 is 0.6.
 AMOUNTS = (0.1, 0.2, 0.3)
 
@@ -68,7 +69,7 @@ TABLES = {
 def test_no_stale_row_stays_where_a_sum_of_doubles_is_computed_again_in_another_order(lab):
     fill(lab)
     for name, query in TABLES.items():
-        lab.declare(f"CREATE MATERIALIZED TABLE {name} {HOURLY} AS {query}")
+        declare(lab, query, name=name)
         lab.refresh(name)
     reorder(lab)
     for name in TABLES:
@@ -76,17 +77,12 @@ def test_no_stale_row_stays_where_a_sum_of_doubles_is_computed_again_in_another_
     change(lab)
 
     for name in TABLES:
-        outcome = lab.refresh(name, strategy="keys")
-        assert outcome.strategy == "keys", (name, outcome.error, outcome.reason)
-        assert lab.diff(name) == [], name
+        follow(lab, name=name, by="keys", strategy="keys")
 
 
 def test_a_table_whose_rows_only_a_sum_of_doubles_distinguishes_is_computed_anew(lab):
     fill(lab)
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t {HOURLY} "
-        "AS SELECT s, count(*) AS n FROM (SELECT g, sum(x) AS s FROM o GROUP BY g) GROUP BY s"
-    )
+    declare(lab, "SELECT s, count(*) AS n FROM (SELECT g, sum(x) AS s FROM o GROUP BY g) GROUP BY s")
     lab.refresh("t")
     change(lab)
 
@@ -99,29 +95,16 @@ def test_a_table_whose_rows_only_a_sum_of_doubles_distinguishes_is_computed_anew
 
 def test_groups_that_come_and_go_by_a_sum_that_they_do_not_show_are_followed(lab):
     fill(lab)
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t {HOURLY} "
-        "AS SELECT c.id, a.g FROM c JOIN (SELECT g FROM o GROUP BY g HAVING sum(x) > 100) a ON a.g = c.g"
-    )
+    declare(lab, "SELECT c.id, a.g FROM c JOIN (SELECT g FROM o GROUP BY g HAVING sum(x) > 100) a ON a.g = c.g")
     lab.refresh("t")
     for amount in (1000, 1):
-        lab.sql(f"UPDATE o SET x = {amount} WHERE id = 20")
-
-        outcome = lab.refresh("t", strategy="keys")
-
-        assert (outcome.error, outcome.strategy) == (None, "keys")
-        assert lab.diff("t") == []
+        follow(lab, f"UPDATE o SET x = {amount} WHERE id = 20", by="keys", strategy="keys")
 
 
 def test_a_zero_that_changes_its_sign_is_a_change(lab):
     lab.source("z", "id INT, x DOUBLE")
     lab.sql("INSERT INTO z VALUES (1, CAST('0.0' AS DOUBLE)), (2, 1.5)")
-    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id, CAST(x AS STRING) AS text FROM z WHERE id > 0")
+    declare(lab, "SELECT id, CAST(x AS STRING) AS text FROM z WHERE id > 0")
     lab.refresh("t")
-    lab.sql("UPDATE z SET x = CAST('-0.0' AS DOUBLE) WHERE id = 1")
-
-    outcome = lab.refresh("t", strategy="keys")
-
-    assert outcome.error is None, outcome.error
-    assert lab.diff("t") == []
+    follow(lab, "UPDATE z SET x = CAST('-0.0' AS DOUBLE) WHERE id = 1", strategy="keys")
     assert {row["text"] for row in lab.rows("t")} == {"-0.0", "1.5"}

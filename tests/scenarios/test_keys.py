@@ -5,51 +5,38 @@ from __future__ import annotations
 import pytest
 
 from tests.lanes import long_but
-
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+from tests.scenarios.tables import HOURLY, fill, follow
 
 
 @pytest.fixture
 def joined(lab):
     """A function that declares a delta join of orders with customers, with some options."""
-    lab.source("orders", "id INT, customer INT, amount INT")
-    lab.source("customer", "id INT, name STRING")
-    lab.sql("INSERT INTO orders SELECT id, id % 10, id FROM range(50)")
-    lab.sql("INSERT INTO customer SELECT id, concat('c', id) FROM range(8)")
+    fill(lab, "orders", "id INT, customer INT, amount INT", "SELECT id, id % 10, id FROM range(50)")
+    fill(lab, "customer", "id INT, name STRING", "SELECT id, concat('c', id) FROM range(8)")
 
     def declare(options=""):
         lab.declare(
-            f"CREATE MATERIALIZED TABLE j (PRIMARY KEY (id)) {options} {HOURLY} "
+            f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (id)) {options} {HOURLY} "
             "AS SELECT o.id, o.amount, c.name FROM orders o LEFT JOIN customer c ON c.id = o.customer"
         )
-        assert lab.refresh("j").strategy == "full"
+        assert lab.refresh("t").strategy == "full"
         return lab
 
     return declare
 
 
-def refresh(lab):
-    outcome = lab.refresh("j")
-    assert outcome.error is None, outcome.error
-    assert lab.diff("j") == []
-    assert outcome.strategy == "keys", outcome.reason
-    return outcome
-
-
 @pytest.mark.long
 def test_the_side_that_stands_still_is_kept_between_refreshes(joined):
     lab = joined()
-    hits = []
-    for statement in (
+    statements = (
         "UPDATE orders SET amount = amount + 1 WHERE id = 3",
         "UPDATE orders SET customer = 9 WHERE id = 4",
         "UPDATE customer SET name = 'X' WHERE id = 3",
         "DELETE FROM customer WHERE id = 4",
         "DELETE FROM orders WHERE id = 5",
         "UPDATE orders SET amount = 0 WHERE customer = 3",
-    ):
-        lab.sql(statement)
-        hits.append(refresh(lab).cache_hits)
+    )
+    hits = [follow(lab, statement, by="keys").cache_hits for statement in statements]
 
     # A side is kept when it first stands still, and found from then on, at that version only.
     assert hits == [0, 1, 0, 1, 0, 1]
@@ -69,16 +56,14 @@ def test_the_side_that_stands_still_is_kept_between_refreshes(joined):
 def test_no_more_is_kept_than_the_declaration_allows(joined, option):
     lab = joined(f"WITH ({option})")
     for number in range(2):
-        lab.sql(f"UPDATE orders SET amount = amount + 1 WHERE id = {number}")
-        assert refresh(lab).cache_hits == 0
+        assert follow(lab, f"UPDATE orders SET amount = amount + 1 WHERE id = {number}", by="keys").cache_hits == 0
 
 
 @pytest.mark.long
 def test_a_column_that_a_kept_side_gains_is_seen(joined):
     lab = joined()
     for number in range(2):
-        lab.sql(f"UPDATE orders SET amount = amount + 1 WHERE id = {number}")
-        refresh(lab)
+        follow(lab, f"UPDATE orders SET amount = amount + 1 WHERE id = {number}", by="keys")
     lab.declare(
         f"CREATE MATERIALIZED TABLE again {HOURLY} AS SELECT o.id, c.id AS other, c.name FROM orders o "
         "JOIN customer c ON c.id = o.customer WHERE c.name <> 'c1'"
@@ -92,19 +77,11 @@ def test_a_column_that_a_kept_side_gains_is_seen(joined):
 
 def test_a_plan_that_spark_breaks_is_computed_in_full(lab):
     # Spark 4.2.0 loses a column of the subquery once the rows are restricted to some keys.
-    lab.source("o", "k INT, s STRING")
-    lab.source("c", "g STRING")
-    lab.sql("INSERT INTO o VALUES (-1, 'b'), (1, 'c')")
-    lab.sql("INSERT INTO c VALUES ('b'), ('x')")
+    fill(lab, "o", "k INT, s STRING", "(-1, 'b'), (1, 'c')")
+    fill(lab, "c", "g STRING", "('b'), ('x')")
     lab.declare(
         f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT b.s FROM o b LEFT JOIN o t ON b.k <=> t.k "
         "WHERE b.s IN (SELECT a.g FROM c a WHERE a.g = b.s)"
     )
     lab.refresh("t")
-    lab.sql("UPDATE o SET k = 2 WHERE k < 0")
-
-    outcome = lab.refresh("t")
-
-    assert outcome.error is None, outcome.error
-    assert outcome.strategy in ("full", "keys", "noop")
-    assert lab.diff("t") == []
+    follow(lab, "UPDATE o SET k = 2 WHERE k < 0", by=("full", "keys", "noop"))

@@ -10,8 +10,8 @@ from freshline.values.names import TableName
 from tests.crashes import crash
 from tests.delta_log import receipt_of
 from tests.lanes import long_but
+from tests.scenarios.tables import HOURLY, fill, follow
 
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 ENRICHED = f"""CREATE MATERIALIZED TABLE e (PRIMARY KEY (id)) PARTITIONED BY (d) {HOURLY} AS
 SELECT o.id, o.d, c.name, version_of(c) AS cv, p.price, version_of(p) AS pv
 FROM o LEFT JOIN c FOR SYSTEM_TIME AS OF PROCTIME() AS c ON o.customer = c.id
@@ -21,9 +21,8 @@ INNER JOIN sales.p FOR SYSTEM_TIME AS OF PROCTIME() AS p ON p.id = o.product AND
 def declare(lab):
     lab.source("o", "id INT, d DATE, customer INT, product INT, region STRING")
     lab.source("c", "id INT, name STRING", primary_key=["id"])
-    lab.source("sales.p", "id INT, region STRING, price DECIMAL(10,2)")
+    fill(lab, "sales.p", "id INT, region STRING, price DECIMAL(10,2)", "(1, 'eu', 1.00), (1, 'us', 2.00)")
     lab.sql("INSERT INTO c VALUES (1, 'one'), (2, 'two'), (NULL, 'nobody'), (NULL, 'nobody else')")
-    lab.sql("INSERT INTO sales.p VALUES (1, 'eu', 1.00), (1, 'us', 2.00)")
     lab.declare(ENRICHED)
 
 
@@ -34,8 +33,7 @@ def test_rows_keep_the_versions_that_they_found(lab):
         "INSERT INTO o VALUES (1, DATE'2026-01-01', 1, 1, 'eu'), (2, DATE'2026-01-01', NULL, 1, 'us'), "
         "(3, DATE'2026-01-01', 1, 9, 'eu')"
     )
-    assert lab.refresh("e").strategy == "full"
-    assert lab.diff("e") == []
+    follow(lab, name="e", by="full")
     lab.sql("UPDATE c SET name = 'ONE' WHERE id = 1")
     only_dimensions = lab.refresh("e")
     assert (only_dimensions.strategy, only_dimensions.committed) == ("noop", False)
@@ -151,16 +149,14 @@ def orders(*customers):
 @pytest.mark.long
 def test_rows_with_maps_wait_too_and_are_verified(lab):
     lab.source("o", "id INT, customer INT, m MAP<STRING, INT>")
-    lab.source("c", "id INT, name STRING", primary_key=["id"])
-    lab.sql("INSERT INTO c VALUES (1, 'one')")
+    fill(lab, "c", "id INT, name STRING", "(1, 'one')", primary_key=["id"])
     lab.declare(
         "CREATE MATERIALIZED TABLE w WITH ('lookup.retry-on-miss.attempts' = '2', 'lookup.retry-on-miss.delay' = "
         f"'10 minutes') {HOURLY} AS SELECT o.id, o.m, c.name FROM o LEFT JOIN c FOR SYSTEM_TIME AS OF PROCTIME() AS c "
         "ON o.customer = c.id"
     )
     lab.sql("INSERT INTO o VALUES (1, 1, map('a', 1)), (2, 9, map('a', 1, 'b', 2)), (2, 9, map('a', 1, 'b', 2))")
-    assert lab.refresh("w").strategy == "full"
-    assert lab.diff("w") == []
+    follow(lab, name="w", by="full")
     lab.sql("INSERT INTO o VALUES (3, 8, map('b', 2, 'a', 1)), (4, 1, NULL)")
 
     outcome = lab.refresh("w")

@@ -6,22 +6,20 @@ import pytest
 
 from freshline.values.names import TableName
 from tests.delta_log import receipt_of
+from tests.scenarios.tables import declare, fill
 
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 LOOKUP = "FOR SYSTEM_TIME AS OF PROCTIME()"
 
 
 @pytest.fixture
 def orders(lab):
-    lab.source("o", "id INT, n INT, customer INT, note STRING")
-    lab.source("c", "id INT, name STRING", primary_key=["id"])
-    lab.sql("INSERT INTO c VALUES (1, 'A'), (2, 'B')")
-    lab.sql("INSERT INTO o VALUES (1, 10, 1, 'x'), (2, 20, 1, 'x'), (3, 30, 2, 'x')")
+    fill(lab, "o", "id INT, n INT, customer INT, note STRING", "(1, 10, 1, 'x'), (2, 20, 1, 'x'), (3, 30, 2, 'x')")
+    fill(lab, "c", "id INT, name STRING", "(1, 'A'), (2, 'B')", primary_key=["id"])
     return lab
 
 
 def table(lab, name, query, head=""):
-    lab.declare(f"CREATE MATERIALIZED TABLE {name} {head} {HOURLY} AS {query}")
+    declare(lab, query, head, name=name)
     assert lab.refresh(name).error is None
 
 
@@ -47,8 +45,7 @@ def test_an_update_of_one_row_looks_up_that_row_alone(orders):
 
 def test_rows_of_one_key_keep_what_they_found_unless_nobody_knows_which_of_them_went(lab):
     lab.source("o", "id INT, n INT, customer INT")
-    lab.source("c", "id INT, name STRING", primary_key=["id"])
-    lab.sql("INSERT INTO c VALUES (1, 'A'), (2, 'B')")
+    fill(lab, "c", "id INT, name STRING", "(1, 'A'), (2, 'B')", primary_key=["id"])
     lab.sql("INSERT INTO o VALUES (1, 10, 1), (1, 11, 1), (1, 12, 1), (2, 20, 1), (2, 21, 2), (2, 22, NULL)")
     table(lab, "by_n", f"SELECT o.id, o.n, c.name FROM o JOIN c {LOOKUP} AS c ON o.customer = c.id")
     table(lab, "alike", f"SELECT o.id, c.name FROM o LEFT JOIN c {LOOKUP} AS c ON o.customer = c.id")
@@ -82,10 +79,8 @@ def test_a_row_that_the_query_sees_as_it_was_is_not_looked_up_again(orders):
 @pytest.mark.long
 def test_only_changed_rows_are_looked_up_through_several_lookups_unions_and_queries_in_parentheses(orders):
     lab = orders
-    lab.source("r", "n INT, region STRING", primary_key=["n"])
-    lab.source("b", "id INT, customer INT")
-    lab.sql("INSERT INTO r VALUES (10, 'eu'), (20, 'us'), (21, 'asia')")
-    lab.sql("INSERT INTO b VALUES (7, 1), (8, 2)")
+    fill(lab, "r", "n INT, region STRING", "(10, 'eu'), (20, 'us'), (21, 'asia')", primary_key=["n"])
+    fill(lab, "b", "id INT, customer INT", "(7, 1), (8, 2)")
     table(
         lab,
         "two",
@@ -173,8 +168,7 @@ def test_constraints_partitions_and_lost_stores_leave_rows_that_did_not_change(o
 @pytest.mark.long
 def test_a_source_without_a_change_feed_is_compared_at_two_versions(lab):
     lab.source("o", "id INT, n INT, customer INT, m MAP<STRING, INT>", change_feed=False)
-    lab.source("c", "id INT, name STRING", primary_key=["id"])
-    lab.sql("INSERT INTO c VALUES (1, 'A')")
+    fill(lab, "c", "id INT, name STRING", "(1, 'A')", primary_key=["id"])
     lab.sql("INSERT INTO o VALUES (1, 10, 1, map('a', 1, 'b', 2)), (2, 20, 1, NULL)")
     table(lab, "e", f"SELECT o.id, o.n, o.m, c.name FROM o LEFT JOIN c {LOOKUP} AS c ON o.customer = c.id")
     lab.sql("UPDATE c SET name = 'new'")
@@ -192,7 +186,7 @@ def test_rows_from_before_a_changed_declaration_are_found_by_the_primary_key(ord
     lab = orders
     keyed = f"SELECT o.id, o.n AS n, c.name FROM o LEFT JOIN c {LOOKUP} AS c ON o.customer = c.id"
     table(lab, "e", keyed, "(PRIMARY KEY (id))")
-    lab.declare(f"CREATE MATERIALIZED TABLE e (PRIMARY KEY (id)) {HOURLY} AS {keyed.replace('o.n', 'o.n + 1')}")
+    declare(lab, f"{keyed.replace('o.n', 'o.n + 1')}", "(PRIMARY KEY (id))", name="e")
     assert lab.refresh("e", start="now").error is None
     lab.sql("DELETE FROM c WHERE id = 1")
     lab.sql("UPDATE o SET n = 20 + 1 WHERE id = 2")

@@ -12,6 +12,7 @@ import pytest
 from freshline.errors import ReadError, SavepointGoneError
 from freshline.reads.sql import query
 from tests.lanes import long_but
+from tests.scenarios.tables import declare
 
 COUNT = "CREATE MATERIALIZED TABLE {name} {more} FRESHNESS = INTERVAL '1' HOUR AS SELECT {columns} FROM {source}"
 
@@ -22,10 +23,7 @@ def shop(lab):
     lab.declare(COUNT.format(name="per_key", more="", columns="k, count(*) AS n", source="event GROUP BY k"))
     lab.declare(COUNT.format(name="each", more="", columns="id, n * 2 AS twice", source="event"))
     lab.declare(COUNT.format(name="above", more="", columns="n, count(*) AS keys", source="per_key GROUP BY n"))
-    lab.declare(
-        "CREATE MATERIALIZED TABLE found FRESHNESS = INTERVAL '1' HOUR AS SELECT e.id, p.n FROM event e "
-        "JOIN per_key p ON p.k = e.k"
-    )
+    declare(lab, "SELECT e.id, p.n FROM event e JOIN per_key p ON p.k = e.k", name="found")
     return lab
 
 

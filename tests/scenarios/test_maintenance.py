@@ -21,8 +21,7 @@ from freshline.run import drop_savepoint, maintain_table
 from freshline.testing import Crash
 from freshline.values.names import TableName
 from tests.delta_log import newest_of, receipt_of, version_of
-
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+from tests.scenarios.tables import declare, fill
 
 
 def commit(lab, name, write):
@@ -49,12 +48,9 @@ pytestmark = pytest.mark.long
 @pytest.fixture
 def tables(lab):
     """`t` over a source, with a history of a day, and `total`, which reads it."""
-    lab.source("s", "id INT, n INT")
-    lab.sql("INSERT INTO s VALUES (0, 0)")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (id)) WITH ('history' = '1 day') {HOURLY} AS SELECT id, n FROM s"
-    )
-    lab.declare(f"CREATE MATERIALIZED TABLE total {HOURLY} AS SELECT id % 2 AS odd, sum(n) AS n FROM t GROUP BY id % 2")
+    fill(lab, "s", "id INT, n INT", "(0, 0)")
+    declare(lab, "SELECT id, n FROM s", "(PRIMARY KEY (id)) WITH ('history' = '1 day')")
+    declare(lab, "SELECT id % 2 AS odd, sum(n) AS n FROM t GROUP BY id % 2", name="total")
     lab.refresh_all()
     return lab
 

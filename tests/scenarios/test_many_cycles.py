@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from freshline.testing import Lab
-
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+from tests.scenarios.tables import declare, fill, follow
 
 
 @pytest.mark.long
@@ -17,10 +16,8 @@ def test_two_hundred_cycles_leave_no_sessions_views_or_files(lab):
     lab.source("s", "id INT, n INT")
     root = lab.runtime.sessions
     for cycle in range(200):
-        lab.declare(f"CREATE MATERIALIZED TABLE t{cycle} {HOURLY} AS SELECT id, n + {cycle} AS n FROM s")
-        lab.sql(f"INSERT INTO s VALUES ({cycle}, 1)")
-        assert lab.refresh(f"t{cycle}").error is None
-        assert lab.diff(f"t{cycle}") == []
+        declare(lab, f"SELECT id, n + {cycle} AS n FROM s", name=f"t{cycle}")
+        follow(lab, f"INSERT INTO s VALUES ({cycle}, 1)", name=f"t{cycle}")
     gc.collect()
 
     (session,) = root._free
@@ -40,19 +37,16 @@ BY_KEYS = (
 
 @pytest.mark.long
 def test_two_hundred_refreshes_by_keys_leave_no_sessions_views_or_rows(lab):
-    lab.source("s", "id INT, n INT")
-    lab.sql("INSERT INTO s VALUES (-1, -1)")
+    fill(lab, "s", "id INT, n INT", "(-1, -1)")
     root = lab.runtime.sessions
     for cycle in range(200):
         query = BY_KEYS[cycle % len(BY_KEYS)]
-        lab.declare(f"CREATE MATERIALIZED TABLE t{cycle} {HOURLY} AS {query}")
+        declare(lab, query, name=f"t{cycle}")
         assert lab.refresh(f"t{cycle}").error is None
         lab.sql(f"INSERT INTO s VALUES ({cycle}, {cycle % 7})")
         if cycle % 3 == 0:
             lab.sql(f"DELETE FROM s WHERE id = {cycle // 2}")
-        outcome = lab.refresh(f"t{cycle}", strategy="keys")
-        assert outcome.strategy == "keys", (query, outcome.reason, outcome.error)
-        assert lab.diff(f"t{cycle}") == []
+        follow(lab, name=f"t{cycle}", by="keys", strategy="keys")
 
     (session,) = root._free
     assert [table.name for table in session.catalog.listTables() if table.isTemporary] == []
@@ -73,9 +67,8 @@ def kept_rows(session):
 
 def test_a_closed_lab_leaves_nothing_behind(spark):
     with Lab(spark) as lab:
-        lab.source("s", "id INT")
-        lab.sql("INSERT INTO s VALUES (1)")
-        lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id FROM s")
+        fill(lab, "s", "id INT", "(1)")
+        declare(lab, "SELECT id FROM s")
         assert lab.refresh("t").state == "SUCCEEDED"
         assert lab.diff("t") == []
         folder = Path(lab.settings.root)

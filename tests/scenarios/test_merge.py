@@ -12,8 +12,7 @@ import pytest
 
 from freshline.errors import HistoryRequiredError, UpstreamChangedError
 from tests.lanes import few_or_many, long_but
-
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+from tests.scenarios.tables import HOURLY, declare, declare_merge, fill
 
 
 def land_in_every_order(lab, source, events):
@@ -38,10 +37,7 @@ def test_first_row_by_event_time_is_one_table_for_every_arrival_order(lab, names
         "every_column": "*",
     }
     for name in names:
-        lab.declare(
-            f"CREATE MATERIALIZED TABLE {name} (PRIMARY KEY (o, k)) WITH ({by_time}) {HOURLY} "
-            f"AS SELECT {columns[name]} FROM ev"
-        )
+        declare(lab, f"SELECT {columns[name]} FROM ev", f"(PRIMARY KEY (o, k)) WITH ({by_time})", name=name)
     early, late = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
     events = [
         {"k": "a", "id": "e3", "ts": None, "v": "a NULL never beats a time"},
@@ -69,14 +65,8 @@ def test_last_row_with_deletes_is_one_table_for_every_arrival_order(lab):
     )
     columns = {"stored": "o, k, id, ts, v", "no_tie": "o, k, ts, v", "no_order": "o, k, v"}
     for name, items in columns.items():
-        lab.declare(
-            f"CREATE MATERIALIZED TABLE {name} (PRIMARY KEY (o, k)) WITH ({deleting}) {HOURLY} "
-            f"AS SELECT {items} FROM ch"
-        )
-    lab.declare(
-        "CREATE MATERIALIZED TABLE newest (PRIMARY KEY (o, k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', "
-        f"'merge.tie-breaker' = 'id') {HOURLY} AS SELECT o, k, v FROM ch"
-    )
+        declare(lab, f"SELECT {items} FROM ch", f"(PRIMARY KEY (o, k)) WITH ({deleting})", name=name)
+    declare_merge(lab, "SELECT o, k, v FROM ch", "o, k", "last_row", sequence="ts", tie_breaker="id", name="newest")
     first, second, third = (f"2026-01-0{day}T00:00:00Z" for day in (1, 2, 3))
     # Two keys in one walk: `gone` ends deleted, `back` is deleted and comes again; a NULL sequence beats nothing.
     events: list[list[tuple[str, str, str | None, str, str | None]]] = [
@@ -109,10 +99,7 @@ def test_last_row_with_deletes_is_one_table_for_every_arrival_order(lab):
 @pytest.mark.long
 def test_a_delete_that_changed_nothing_beats_an_older_row_that_comes_later(lab):
     lab.files("ch", "k STRING, ts TIMESTAMP, op STRING")
-    lab.declare(
-        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', "
-        f"'merge.tie-breaker' = 'op', 'merge.delete-when' = 'op = ''d''') {HOURLY} AS SELECT k FROM ch"
-    )
+    declare_merge(lab, "SELECT k FROM ch", "k", "last_row", sequence="ts", tie_breaker="op", delete_when="op = 'd'")
     lab.land("ch", "0.json", [{"k": "b", "ts": "2026-01-01T00:00:10Z", "op": "u"}])
     lab.refresh_all()
     # Nothing is written, so only the control store knows that this was read.
@@ -128,10 +115,7 @@ def test_a_delete_that_changed_nothing_beats_an_older_row_that_comes_later(lab):
 
 def test_first_row_by_arrival_keeps_the_first_file_and_line(lab):
     lab.files("ev", "k STRING, v INT")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'first_row') {HOURLY} "
-        "AS SELECT k, v FROM ev WHERE v > 0"
-    )
+    declare(lab, "SELECT k, v FROM ev WHERE v > 0", "(PRIMARY KEY (k)) WITH ('merge' = 'first_row')")
     lab.land("ev", "1.json", [{"k": "a", "v": -1}, {"k": "a", "v": 2}, {"k": "a", "v": 1}])
     lab.refresh("t")
     lab.land("ev", "0.json", [{"k": "a", "v": 5}, {"k": "b", "v": 7}, {"k": "b", "v": 6}])
@@ -149,10 +133,7 @@ def test_first_row_by_arrival_keeps_the_first_file_and_line(lab):
 
 def test_late_rows_are_ignored_where_the_declaration_says_so(lab):
     lab.files("ev", "k STRING, id STRING, ts TIMESTAMP")
-    lab.declare(
-        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'first_row', 'merge.order' = 'ts', "
-        f"'merge.tie-breaker' = 'id', 'merge.late' = 'ignore') {HOURLY} AS SELECT k, id, ts FROM ev"
-    )
+    declare_merge(lab, "SELECT k, id, ts FROM ev", "k", "first_row", order="ts", tie_breaker="id", late="ignore")
     lab.land("ev", "1.json", [{"k": "a", "id": "2", "ts": "2026-01-02"}, {"k": "a", "id": "3", "ts": "2026-01-03"}])
     lab.refresh("t")
     lab.land("ev", "2.json", [{"k": "a", "id": "1", "ts": "2026-01-01"}, {"k": "b", "id": "4", "ts": None}])
@@ -168,13 +149,8 @@ def test_late_rows_are_ignored_where_the_declaration_says_so(lab):
 
 def test_null_keys_are_quarantined_once_for_each_table(lab):
     lab.files("ev", "a STRING, b STRING, v INT")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (a, b)) WITH ('merge' = 'first_row') {HOURLY} "
-        "AS SELECT a, b, v FROM ev"
-    )
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE u (PRIMARY KEY (a)) WITH ('merge' = 'first_row') {HOURLY} AS SELECT a, v FROM ev"
-    )
+    declare(lab, "SELECT a, b, v FROM ev", "(PRIMARY KEY (a, b)) WITH ('merge' = 'first_row')")
+    declare(lab, "SELECT a, v FROM ev", "(PRIMARY KEY (a)) WITH ('merge' = 'first_row')", name="u")
     lab.land("ev", "1.json", [{"a": "x", "b": "y", "v": 1}, {"a": "x", "b": None, "v": 2}])
     assert [o.rejected for o in lab.refresh_all()] == [0, 1, 0]
     lab.land("ev", "2.json", [{"a": None, "b": None, "v": 3}])
@@ -247,8 +223,7 @@ def test_a_merge_over_a_table_that_is_read_in_place_follows_inserts_and_refolds_
 
 @pytest.mark.long
 def test_a_full_refresh_that_would_lose_required_history_is_refused(lab):
-    lab.source("s", "k STRING, id INT")
-    lab.sql("INSERT INTO s VALUES ('a', 1), ('b', 1)")
+    fill(lab, "s", "k STRING, id INT", "('a', 1), ('b', 1)")
     declared = (
         "CREATE MATERIALIZED TABLE kept (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'id', "
         "'merge.tie-breaker' = 'id', 'upstream-deletes' = 'ignore'{more}) " + HOURLY + " AS SELECT k, id FROM s"
@@ -284,12 +259,8 @@ def test_a_full_refresh_that_would_lose_required_history_is_refused(lab):
 
 
 def test_a_replaced_input_whose_history_is_required_is_no_reason_to_compute_anew(lab):
-    lab.source("s", "k STRING, n INT")
-    lab.sql("INSERT INTO s VALUES ('a', 1)")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t WITH ('requires-history' = 's') {HOURLY} "
-        "AS SELECT k, sum(n) AS n FROM s GROUP BY k"
-    )
+    fill(lab, "s", "k STRING, n INT", "('a', 1)")
+    declare(lab, "SELECT k, sum(n) AS n FROM s GROUP BY k", "WITH ('requires-history' = 's')")
     lab.refresh("t")
     lab.sql("CREATE OR REPLACE TABLE s (k STRING, n INT) USING delta")
     lab.sql("INSERT INTO s VALUES ('b', 1)")
@@ -303,12 +274,8 @@ def test_a_replaced_input_whose_history_is_required_is_no_reason_to_compute_anew
 
 @pytest.mark.long
 def test_rows_without_a_key_are_counted_where_keys_are_folded_again(lab):
-    lab.source("s", "k STRING, id INT, n INT")
-    lab.sql("INSERT INTO s VALUES ('a', 1, 1), ('a', 2, 2), (NULL, 3, 3)")
-    lab.declare(
-        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'n', "
-        f"'merge.tie-breaker' = 'id') {HOURLY} AS SELECT k, id, n FROM s"
-    )
+    fill(lab, "s", "k STRING, id INT, n INT", "('a', 1, 1), ('a', 2, 2), (NULL, 3, 3)")
+    declare_merge(lab, "SELECT k, id, n FROM s", "k", "last_row", sequence="n", tie_breaker="id")
     lab.refresh("t")
     lab.sql("DELETE FROM s WHERE id IN (2, 3)")
     lab.sql("INSERT INTO s VALUES (NULL, 4, 4), (NULL, 5, 5)")
@@ -324,12 +291,8 @@ def test_rows_without_a_key_are_counted_where_keys_are_folded_again(lab):
 
 
 def test_a_merge_without_a_change_feed_is_folded_again(lab):
-    lab.source("s", "k STRING, id INT", change_feed=False)
-    lab.sql("INSERT INTO s VALUES ('a', 2)")
-    lab.declare(
-        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'first_row', 'merge.order' = 'id', "
-        f"'merge.tie-breaker' = 'id') {HOURLY} AS SELECT k, id FROM s"
-    )
+    fill(lab, "s", "k STRING, id INT", "('a', 2)", change_feed=False)
+    declare_merge(lab, "SELECT k, id FROM s", "k", "first_row", order="id", tie_breaker="id")
     lab.refresh("t")
     lab.sql("INSERT INTO s VALUES ('a', 1)")
 
@@ -341,10 +304,7 @@ def test_a_merge_without_a_change_feed_is_folded_again(lab):
 def test_columns_that_have_no_order_do_not_stop_a_merge(lab, kind):
     value = {"x": 1} if kind.startswith("MAP") else [{"x": 1}]
     lab.files("ev", f"k STRING, id INT, m {kind}")
-    lab.declare(
-        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'id', "
-        f"'merge.tie-breaker' = 'id') {HOURLY} AS SELECT k, id, m FROM ev"
-    )
+    declare_merge(lab, "SELECT k, id, m FROM ev", "k", "last_row", sequence="id", tie_breaker="id")
     lab.land("ev", "1.json", [{"k": "a", "id": 1, "m": value}])
     lab.refresh("t")
     lab.land("ev", "2.json", [{"k": "a", "id": 2, "m": value}])

@@ -18,9 +18,9 @@ import pytest
 from tests.lanes import few_or_many
 from tests.merges import slow
 from tests.plain_lab import PlainLab
+from tests.scenarios.tables import HOURLY, declare, declare_merge
 
 ORDERS = 10
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 NOT_A_NUMBER = 999.0
 # NaN has no text in JSON: the queries make it of a number.
 SCORE = f"CASE WHEN score = {NOT_A_NUMBER} THEN double('NaN') ELSE score END AS score"
@@ -311,10 +311,7 @@ def test_a_row_without_a_version_is_quarantined_once(lab):
 )
 def test_a_row_without_a_key_is_quarantined_whatever_the_query_calls_the_key(lab, shown, name):
     lab.files("s", "old STRING, k STRING, v INT")
-    lab.declare(
-        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) "
-        f"WITH ('merge' = 'last_row', 'merge.sequence' = 'v', 'merge.tie-breaker' = 'v') {HOURLY} AS {shown}"
-    )
+    declare_merge(lab, shown, "k", "last_row", sequence="v", tie_breaker="v")
     for number in range(3):
         row = {"old": "o", "k": "a", "v": number}
         whole = [row, {**row, name: "b", "v": 10 + number}]
@@ -347,10 +344,7 @@ def test_an_empty_text_in_a_key_that_is_a_partition_is_quarantined(lab):
 def test_versioned_follows_updates_and_deletes_of_its_input(lab):
     lab.source("s", "k INT, ver INT, v STRING")
     lab.sql("INSERT INTO s VALUES (1, 1, 'a'), (1, 2, 'b'), (1, 2, 'c'), (2, NULL, 'd'), (NULL, 1, 'e'), (3, 1, 'f')")
-    lab.declare(
-        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'versioned', 'merge.sequence' = 'ver') "
-        f"{HOURLY} AS SELECT k, v FROM s"
-    )
+    declare(lab, "SELECT k, v FROM s", "(PRIMARY KEY (k)) WITH ('merge' = 'versioned', 'merge.sequence' = 'ver')")
     assert lab.refresh("t").rejected == 2
     assert lab.rows("t") == [{"k": 1, "v": "c"}, {"k": 3, "v": "f"}]
     append, change = lab.explain("t").cases
@@ -514,10 +508,7 @@ def test_a_function_that_does_not_take_its_column_fails_the_refresh_with_the_pla
     assert (error.code, error.rule, error.where) == ("DECLARATION", "MERGE_AGGREGATE", "assets/t.sql:1")
     assert "sum of column v of t takes numbers, and the query yields STRING. Cast it in the query" in error.message
 
-    lab.declare(
-        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'aggregate', 'merge.aggregate.n' = 'product') "
-        f"{HOURLY} AS SELECT k, n FROM s"
-    )
+    declare_merge(lab, "SELECT k, n FROM s", "k", "aggregate", "'merge.aggregate.n' = 'product'")
     assert "overflow" in str(lab.refresh("t").error).lower()
     # A later row makes the product fit, and the refresh has all of them.
     lab.land("s", "2.json", [{"k": "a", "n": 0}])
@@ -540,10 +531,7 @@ def test_values_of_every_type_and_names_of_every_kind_are_folded_in_any_order(la
         "'merge.group.one' = '`A.B`, `by` BY `by`', 'merge.sequence' = '`by`') "
         f"{HOURLY} AS SELECT O, K, `a.b`, L, `by` FROM s"
     )
-    lab.declare(
-        "CREATE MATERIALIZED TABLE latest (PRIMARY KEY (o, k)) WITH ('merge' = 'versioned', "
-        f"'merge.sequence' = '`by`') {HOURLY} AS SELECT O, K, `a.b`, L FROM s"
-    )
+    declare_merge(lab, "SELECT O, K, `a.b`, L FROM s", "o, k", "versioned", sequence="`by`", name="latest")
     at = "2026-01-01T00:00:00Z"
     events: list[Row] = [
         {"a.b": {"x-y": -0.0, "m": {"p": 1.0}}, "L": [0.0, None], "by": at},

@@ -10,6 +10,7 @@ import pytest
 from freshline.commit.models import model_file
 from freshline.errors import DeclarationError, ModelError
 from freshline.testing.models import Node, Values, linear_model, onnx_model
+from tests.scenarios.tables import follow
 
 TRIPS = "id BIGINT, miles DOUBLE, wind INT, at TIMESTAMP"
 FIRST, SECOND = ([2.0, 0.5], 1.0), ([-1.0, 4.0], 0.25)
@@ -54,13 +55,9 @@ def test_rows_follow_the_model_through_every_change(lab):
 
     # More rows than a block, and one that is computed alone later, must not differ in the last digits.
     lab.sql("INSERT INTO trip SELECT id, id * 0.37, pmod(id, 17), NULL FROM range(4, 600)")
-    assert lab.refresh("predicted").strategy == "append"
-    assert lab.diff("predicted") == []
+    follow(lab, name="predicted", by="append")
     lab.sql("UPDATE trip SET miles = 7.25 WHERE id IN (2, 5)")
-    lab.sql("DELETE FROM trip WHERE id = 3")
-    found = lab.refresh("predicted")
-    assert found.strategy == "keys", found.reason
-    assert lab.diff("predicted") == []
+    follow(lab, "DELETE FROM trip WHERE id = 3", name="predicted", by="keys")
     numbers = [1, 2, *range(4, 600)]
     check(lab, dict.fromkeys(numbers, FIRST))
     before = lab.receipt("predicted").models["delay"]
@@ -80,9 +77,7 @@ def test_rows_follow_the_model_through_every_change(lab):
 
     # A file that is gone: the kept one is asked as long as its declaration was read before.
     file.unlink()
-    lab.sql("INSERT INTO trip VALUES (1000, 1.0, 1, NULL)")
-    assert lab.refresh("predicted").strategy == "append"
-    assert lab.diff("predicted") == []
+    follow(lab, "INSERT INTO trip VALUES (1000, 1.0, 1, NULL)", name="predicted", by="append")
     with pytest.raises(DeclarationError, match=r"declared\.sql:1|delay\.sql:1.*cannot be read: No such file"):
         lab.restart()
     lab.model("delay", model(SECOND))
@@ -102,17 +97,14 @@ def test_new_rows_keep_the_prediction_of_their_time(lab):
     assert found.strategy == "keys", found.reason
 
     lab.model("delay", model(SECOND), on_change="new-rows")
-    assert lab.refresh("predicted").strategy == "noop"
-    assert lab.diff("predicted") == [], "all rows are of the kept file"
+    follow(lab, name="predicted", by="noop")
     lab.sql("INSERT INTO trip VALUES (3, 5.0, 2, NULL)")
     assert lab.refresh("predicted").strategy == "append"
     check(lab, {1: FIRST, 2: FIRST, 3: SECOND})
     assert lab.diff("predicted") == []
     assert len(lab.receipt("predicted").models["delay"]) == 2
     lab.restart()
-    lab.sql("INSERT INTO trip VALUES (4, NULL, 2, NULL)")
-    assert lab.refresh("predicted").strategy == "append"
-    assert lab.diff("predicted") == []
+    follow(lab, "INSERT INTO trip VALUES (4, NULL, 2, NULL)", name="predicted", by="append")
 
     kept = model_file(lab.settings.warehouse, lab.receipt("predicted").models["delay"][0])
     content = kept.read_bytes()
@@ -143,9 +135,7 @@ def test_predictions_over_a_join_are_verified_by_what_each_append_added(lab):
     lab.refresh("predicted")
     lab.model("delay", model(SECOND), on_change="new-rows")
     for statement in ("INSERT INTO trip VALUES (3, 5.0, 2, NULL)", "INSERT INTO airport VALUES (2, 1)"):
-        lab.sql(statement)
-        assert lab.refresh("predicted").strategy == "append"
-        assert lab.diff("predicted") == []
+        follow(lab, statement, name="predicted", by="append")
     check(lab, {1: FIRST, 2: SECOND, 3: SECOND})
 
 

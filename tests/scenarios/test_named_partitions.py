@@ -13,10 +13,9 @@ from freshline.plan.request import RefreshRequest
 from freshline.refresh.partition_states import committed_keys
 from freshline.run import refresh_table
 from freshline.values.names import TableName
+from tests.scenarios.tables import declare, fill, follow
 
 T = TableName.parse("t")
-
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 
 
 @pytest.fixture
@@ -27,10 +26,8 @@ def daily(lab):
         "INSERT INTO s VALUES (1, DATE'2026-01-01', 'eu', 1), (2, DATE'2026-01-02', 'it''s', 2), "
         "(3, DATE'2026-01-02', 'eu', 3)"
     )
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (d, r) {HOURLY} AS SELECT d, r, sum(n) AS n FROM s GROUP BY d, r"
-    )
-    lab.declare(f"CREATE MATERIALIZED TABLE a (PRIMARY KEY (id)) PARTITIONED BY (d) {HOURLY} AS SELECT id, d, n FROM s")
+    declare(lab, "SELECT d, r, sum(n) AS n FROM s GROUP BY d, r", "PARTITIONED BY (d, r)")
+    declare(lab, "SELECT id, d, n FROM s", "(PRIMARY KEY (id)) PARTITIONED BY (d)", name="a")
     lab.refresh_all()
     return lab
 
@@ -66,9 +63,7 @@ def test_rows_of_a_partition_that_was_refreshed_alone_do_not_come_twice(daily):
 
     assert [row["id"] for row in daily.rows("a")] == [1, 2, 3, 4, 5]
     assert daily.diff("a") == []
-    daily.sql("INSERT INTO s VALUES (6, DATE'2026-01-02', 'eu', 4)")
-    assert daily.refresh("a").strategy == "append"
-    assert daily.diff("a") == []
+    follow(daily, "INSERT INTO s VALUES (6, DATE'2026-01-02', 'eu', 4)", name="a", by="append")
 
 
 @pytest.mark.parametrize(
@@ -143,11 +138,9 @@ def test_one_partition_is_verified_without_the_others(daily):
 
 @pytest.mark.long
 def test_declared_values_that_a_backfill_has_committed_are_in_its_receipts(lab):
-    lab.source("s", "id INT, c STRING, n INT")
-    lab.sql("INSERT INTO s VALUES (1, 'de', 1), (2, 'it''s', 2), (3, NULL, 3), (4, 'nl', 4)")
-    lab.declare(
-        "CREATE MATERIALIZED TABLE t PARTITIONED BY (c) WITH ('partition.values' = 'de, it''s, fr') "
-        f"{HOURLY} AS SELECT c, sum(n) AS n FROM s GROUP BY c"
+    fill(lab, "s", "id INT, c STRING, n INT", "(1, 'de', 1), (2, 'it''s', 2), (3, NULL, 3), (4, 'nl', 4)")
+    declare(
+        lab, "SELECT c, sum(n) AS n FROM s GROUP BY c", "PARTITIONED BY (c) WITH ('partition.values' = 'de, it''s, fr')"
     )
     lab.refresh("t")
     lab.sql("UPDATE s SET n = n * 10")
@@ -174,8 +167,8 @@ def test_a_value_with_quotes_and_semicolons_names_its_partition_only(daily):
 
 def test_tables_without_partitions_and_before_their_first_version_say_so(lab):
     lab.source("s", "id INT, d DATE")
-    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id FROM s")
-    lab.declare(f"CREATE MATERIALIZED TABLE p PARTITIONED BY (d) {HOURLY} AS SELECT id, d FROM s")
+    declare(lab, "SELECT id FROM s")
+    declare(lab, "SELECT id, d FROM s", "PARTITIONED BY (d)", name="p")
     assert "no version yet" in str(lab.refresh("p", partitions={"d": "2026-01-01"}).error)
     lab.refresh("t")
 

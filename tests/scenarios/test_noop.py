@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from freshline.run import Runtime
-
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+from tests.scenarios.tables import declare, fill
 
 
 @pytest.fixture
@@ -23,12 +22,9 @@ def no_spark(monkeypatch):
 
 
 def test_a_second_refresh_commits_nothing_and_starts_no_spark(lab, no_spark):
-    lab.source("s", "id INT, at DATE")
-    lab.sql("INSERT INTO s VALUES (1, DATE'2026-01-01')")
-    lab.declare(f"CREATE MATERIALIZED TABLE plain {HOURLY} AS SELECT id FROM s")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE daily PARTITIONED BY (at) {HOURLY} AS SELECT at, count(*) AS n FROM s GROUP BY at"
-    )
+    fill(lab, "s", "id INT, at DATE", "(1, DATE'2026-01-01')")
+    declare(lab, "SELECT id FROM s", name="plain")
+    declare(lab, "SELECT at, count(*) AS n FROM s GROUP BY at", "PARTITIONED BY (at)", name="daily")
     lab.refresh_all()
     no_spark()
 
@@ -46,7 +42,7 @@ def test_compaction_of_a_source_is_no_change(lab, no_spark):
     lab.source("s", "id INT")
     for number in range(3):
         lab.sql(f"INSERT INTO s VALUES ({number})")
-    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id FROM s")
+    declare(lab, "SELECT id FROM s")
     lab.refresh("t")
     lab.sql("OPTIMIZE s")
     no_spark()
@@ -55,10 +51,9 @@ def test_compaction_of_a_source_is_no_change(lab, no_spark):
 
 
 def test_a_position_that_ran_far_ahead_is_carried_into_the_log_without_rows(lab):
-    lab.source("s", "id INT")
-    lab.sql("INSERT INTO s VALUES (1)")
+    fill(lab, "s", "id INT", "(1)")
     lab.sql("INSERT INTO s VALUES (2)")
-    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id FROM s")
+    declare(lab, "SELECT id FROM s")
     lab.refresh("t")
     lab.sql("OPTIMIZE s")
     lab.clock.advance(hours=2)
@@ -73,11 +68,8 @@ def test_a_position_that_ran_far_ahead_is_carried_into_the_log_without_rows(lab)
 
 
 def test_an_overwrite_with_equal_rows_is_no_change(lab):
-    lab.source("s", "id INT, ds STRING")
-    lab.sql("INSERT INTO s VALUES (1, 'a'), (1, 'a'), (2, 'b')")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS SELECT ds, count(*) AS n FROM s GROUP BY ds"
-    )
+    fill(lab, "s", "id INT, ds STRING", "(1, 'a'), (1, 'a'), (2, 'b')")
+    declare(lab, "SELECT ds, count(*) AS n FROM s GROUP BY ds", "PARTITIONED BY (ds)")
     lab.refresh("t")
     lab.sql("INSERT OVERWRITE s VALUES (2, 'b'), (1, 'a'), (1, 'a')")
 

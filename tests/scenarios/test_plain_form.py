@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tests.lanes import long_but
+from tests.scenarios.tables import declare, fill, follow
 
 
-def follow(lab, query, changes, last, strategies=("keys", "noop")):
+def follow_through(lab, query, changes, last, strategies=("keys", "noop")):
     """A table of the query is kept by these strategies through changes, and is equal through the last ones too."""
     lab.source("orders", "id INT, customer INT, amount INT")
     lab.source("customer", "id INT, name STRING")
-    lab.source("staff", "id INT, boss INT")
+    fill(lab, "staff", "id INT, boss INT", "(0, NULL), (1, 0), (2, 1), (3, 1)")
     lab.sql("INSERT INTO orders SELECT id, if(id % 11 = 0, NULL, id % 5), id FROM range(50)")
     lab.sql("INSERT INTO customer SELECT id, concat('c', id) FROM range(4)")
-    lab.sql("INSERT INTO staff VALUES (0, NULL), (1, 0), (2, 1), (3, 1)")
-    lab.declare(f"CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS {query}")
+    declare(lab, query)
     lab.refresh("t")
 
     for statements in changes:
@@ -28,9 +28,7 @@ def follow(lab, query, changes, last, strategies=("keys", "noop")):
         assert lab.diff("t") == []
 
     for statement in last:
-        lab.sql(statement)
-        assert lab.refresh("t").error is None
-        assert lab.diff("t") == []
+        follow(lab, statement)
 
 
 QUERIES = {
@@ -128,7 +126,7 @@ def test_a_query_in_another_form_is_kept_by_affected_keys(lab, name):
         ["DELETE FROM customer WHERE id = 2", "INSERT INTO orders SELECT * FROM orders WHERE id IN (3, 5, 9)"],
     )
     last = ("DELETE FROM orders", "INSERT INTO orders VALUES (1, 1, 1), (2, 3, 50), (3, NULL, NULL)")
-    follow(lab, QUERIES[name], changes, last, ("keys", "append", "noop"))
+    follow_through(lab, QUERIES[name], changes, last, ("keys", "append", "noop"))
 
 
 JOINED = {
@@ -187,7 +185,7 @@ def test_a_subquery_in_on_of_an_outer_join_is_kept_by_affected_keys(lab, name):
         ],
     )
     last = ("DELETE FROM staff", "INSERT INTO staff VALUES (5, 1)", "DELETE FROM orders")
-    follow(lab, JOINED[name], changes, last)
+    follow_through(lab, JOINED[name], changes, last)
 
 
 LATERAL = {
@@ -223,4 +221,4 @@ def test_a_query_beside_each_row_is_kept_by_affected_keys(lab, name):
         ["UPDATE orders SET customer = NULL WHERE amount > 40", "DELETE FROM customer WHERE id = 3"],
     )
     last = ("DELETE FROM orders", "INSERT INTO orders VALUES (5, 1, 20), (6, NULL, 3)")
-    follow(lab, LATERAL[name], changes, last)
+    follow_through(lab, LATERAL[name], changes, last)

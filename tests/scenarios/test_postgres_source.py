@@ -15,6 +15,7 @@ from freshline.sources.postgres.position import lsn_text
 from tests.crashes import crash, refresh_through_crash
 from tests.databases import ChangingTable, Shop
 from tests.lanes import few_or_many
+from tests.scenarios.tables import declare
 
 COLUMNS = "id INT, name STRING, bio STRING"
 FACTS = "op STRING METADATA FROM 'op', tx STRING METADATA FROM 'transaction', n BIGINT METADATA FROM 'record'"
@@ -35,10 +36,7 @@ def customers(shop, *, name="customer", columns=COLUMNS, **options):
 
 
 def follow(lab, query="SELECT id, name, bio FROM feed", name="whole", key="id"):
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE {name} (PRIMARY KEY ({key})) WITH ('merge' = 'last_row', 'merge.sequence' = "
-        f"'change') FRESHNESS = INTERVAL '1' HOUR AS {query}"
-    )
+    declare(lab, query, f"(PRIMARY KEY ({key})) WITH ('merge' = 'last_row', 'merge.sequence' = 'change')", name=name)
 
 
 def events(lab):

@@ -25,6 +25,7 @@ from tests.databases import CHANGES, LARGE, ChangingTable, Shop, fits
 from tests.debezium import Messages
 from tests.kafka import Record, Topics
 from tests.lanes import long_but
+from tests.scenarios.tables import declare_merge
 
 COLUMNS = "id INT, name STRING, score DECIMAL(8,2), bio STRING"
 POINTS = ("log-before-quarantine", "log-before-commit", "log-after-commit", "table-before-commit", "table-after-commit")
@@ -120,10 +121,7 @@ def compare(lab: Lab, kafka: Topics, shop: Shop, monkeypatch: Any, seed: int, fe
     )  # fmt: skip
     paths = {f"by_log{seed}": (f"direct{seed}", "line"), f"by_topic{seed}": (f"sent{seed}", "offset")}
     for table, (log, _) in paths.items():
-        lab.declare(
-            f"CREATE MATERIALIZED TABLE {table} (PRIMARY KEY (id)) WITH ('merge' = 'last_row', 'merge.sequence' = "
-            f"'change') FRESHNESS = INTERVAL '1' HOUR AS SELECT id, name, score, bio FROM {log}"
-        )
+        declare_merge(lab, f"SELECT id, name, score, bio FROM {log}", "id", "last_row", sequence="change", name=table)
     aside = 0
     try:
         for round_ in range(ROUNDS):

@@ -6,54 +6,40 @@ import pytest
 
 from freshline.errors import DuplicateKeyError
 from tests.lanes import long_but
-
-DAILY = "FRESHNESS = INTERVAL '1' HOUR"
-
-
-def kept(lab, name="t"):
-    outcome = lab.refresh(name)
-    assert outcome.error is None, outcome.error
-    assert lab.diff(name) == []
-    return outcome
+from tests.scenarios.tables import HOURLY, declare, fill, follow
 
 
 def test_a_partition_beside_the_one_that_changed_is_not_left_behind(lab):
     lab.source("s", "ds DATE, k STRING, v INT")
     lab.sql("INSERT INTO s VALUES (DATE'2026-11-01', 'a', 1), (DATE'2026-11-02', 'a', 2), (DATE'2026-11-03', 'a', 3)")
     lab.declare(
-        f"""CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {DAILY} AS
+        f"""CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS
         WITH d AS (SELECT ds, k, sum(v) AS v FROM s GROUP BY ds, k)
         SELECT x.ds, x.k, x.v, y.v AS yesterday FROM d x LEFT JOIN d y ON y.k = x.k AND y.ds = date_sub(x.ds, 1)"""
     )
-    kept(lab)
-    lab.sql("INSERT INTO s VALUES (DATE'2026-11-02', 'a', 5)")
-    kept(lab)
-    lab.sql("DELETE FROM s WHERE ds = DATE'2026-11-01'")
-    assert kept(lab).strategy != "partition"
+    follow(lab)
+    follow(lab, "INSERT INTO s VALUES (DATE'2026-11-02', 'a', 5)")
+    assert follow(lab, "DELETE FROM s WHERE ds = DATE'2026-11-01'").strategy != "partition"
 
 
 @pytest.mark.long
 def test_a_name_of_with_stands_for_the_table_in_its_own_body(lab):
-    lab.source("s", "id INT, k INT")
-    lab.source("r", "k INT, mail STRING")
-    lab.sql("INSERT INTO s VALUES (1, 1), (2, 2)")
-    lab.sql("INSERT INTO r VALUES (1, 'a@x'), (2, 'b@x')")
+    fill(lab, "s", "id INT, k INT", "(1, 1), (2, 2)")
+    fill(lab, "r", "k INT, mail STRING", "(1, 'a@x'), (2, 'b@x')")
     lab.declare(
-        f"""CREATE MATERIALIZED TABLE t {DAILY} AS
+        f"""CREATE MATERIALIZED TABLE t {HOURLY} AS
         WITH r AS (SELECT * FROM r), s AS (SELECT * FROM s) SELECT s.id, r.mail FROM s JOIN r ON s.k = r.k"""
     )
     lab.declare(
-        f"""CREATE MATERIALIZED TABLE u {DAILY} AS
+        f"""CREATE MATERIALIZED TABLE u {HOURLY} AS
         WITH a AS (SELECT k FROM s), s AS (SELECT k FROM r) SELECT a.k FROM a"""
     )
-    kept(lab)
-    kept(lab, "u")
-    lab.sql("INSERT INTO s VALUES (3, 1)")
-    assert kept(lab).strategy == "append"
-    assert (kept(lab, "u").strategy, len(lab.rows("u"))) == ("append", 3)
-    lab.sql("UPDATE r SET mail = upper(mail)")
-    kept(lab)
-    kept(lab, "u")
+    follow(lab)
+    follow(lab, name="u")
+    assert follow(lab, "INSERT INTO s VALUES (3, 1)").strategy == "append"
+    assert (follow(lab, name="u").strategy, len(lab.rows("u"))) == ("append", 3)
+    follow(lab, "UPDATE r SET mail = upper(mail)")
+    follow(lab, name="u")
 
 
 @pytest.mark.parametrize(
@@ -67,27 +53,19 @@ def test_a_name_of_with_stands_for_the_table_in_its_own_body(lab):
     ),
 )
 def test_rows_that_are_pivoted_are_not_appended(lab, source):
-    lab.source("s", "p STRING, k STRING, v INT")
-    lab.sql("INSERT INTO s VALUES ('a', 'x', 1), ('b', 'y', 2)")
-    lab.declare(f"CREATE MATERIALIZED TABLE t {DAILY} AS SELECT p, x, y FROM {source}")
-    kept(lab)
-    lab.sql("INSERT INTO s VALUES ('a', 'x', 10), ('a', 'y', 1)")
-    kept(lab)
+    fill(lab, "s", "p STRING, k STRING, v INT", "('a', 'x', 1), ('b', 'y', 2)")
+    declare(lab, f"SELECT p, x, y FROM {source}")
+    follow(lab)
+    follow(lab, "INSERT INTO s VALUES ('a', 'x', 10), ('a', 'y', 1)")
 
 
 @pytest.mark.long
 def test_a_column_that_unpivot_makes_is_no_column_of_its_input(lab):
-    lab.source("s", "id INT, cpu INT, mem INT")
-    lab.sql("INSERT INTO s VALUES (1, 10, 20)")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (metric) {DAILY} AS "
-        "SELECT id, metric, val FROM s UNPIVOT (val FOR metric IN (cpu, mem))"
-    )
-    kept(lab)
-    lab.sql("INSERT INTO s VALUES (2, 11, 21)")
-    kept(lab)
-    lab.sql("UPDATE s SET cpu = 12 WHERE id = 1")
-    kept(lab)
+    fill(lab, "s", "id INT, cpu INT, mem INT", "(1, 10, 20)")
+    declare(lab, "SELECT id, metric, val FROM s UNPIVOT (val FOR metric IN (cpu, mem))", "PARTITIONED BY (metric)")
+    follow(lab)
+    follow(lab, "INSERT INTO s VALUES (2, 11, 21)")
+    follow(lab, "UPDATE s SET cpu = 12 WHERE id = 1")
 
 
 @pytest.mark.long
@@ -104,25 +82,18 @@ def test_a_partition_is_found_by_the_expression_as_it_was_written(lab, expressio
         "INSERT INTO s VALUES (TIMESTAMP'2026-11-01 10:00:00', 1000, 'MONTH'), "
         "(TIMESTAMP'2026-12-24 10:00:00', 999, 'YEAR'), (TIMESTAMP'2026-12-25 10:00:00', 10, 'MONTH')"
     )
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (p) {DAILY} AS "
-        f"SELECT {expression} AS p, count(*) AS c, sum(n) AS n FROM s GROUP BY {expression}"
+    declare(
+        lab, f"SELECT {expression} AS p, count(*) AS c, sum(n) AS n FROM s GROUP BY {expression}", "PARTITIONED BY (p)"
     )
-    kept(lab)
-    lab.sql("INSERT INTO s VALUES (TIMESTAMP'2026-11-30 10:00:00', 1001, 'MONTH')")
-    assert kept(lab).strategy == "partition"
-    lab.sql("UPDATE s SET n = 100 WHERE n = 10")
-    kept(lab)
+    follow(lab)
+    assert follow(lab, "INSERT INTO s VALUES (TIMESTAMP'2026-11-30 10:00:00', 1001, 'MONTH')").strategy == "partition"
+    follow(lab, "UPDATE s SET n = 100 WHERE n = 10")
 
 
 def test_several_rows_of_a_group_with_one_key_are_refused(lab):
-    lab.source("s", "k STRING, v INT")
-    lab.sql("INSERT INTO s VALUES ('a', 1)")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) {DAILY} AS "
-        "SELECT k, explode(array_sort(collect_set(v))) AS v FROM s GROUP BY k"
-    )
-    kept(lab)
+    fill(lab, "s", "k STRING, v INT", "('a', 1)")
+    declare(lab, "SELECT k, explode(array_sort(collect_set(v))) AS v FROM s GROUP BY k", "(PRIMARY KEY (k))")
+    follow(lab)
     lab.sql("INSERT INTO s VALUES ('a', 2)")
 
     assert isinstance(lab.refresh("t").error, DuplicateKeyError)
@@ -130,13 +101,9 @@ def test_several_rows_of_a_group_with_one_key_are_refused(lab):
 
 
 def test_two_groups_that_show_one_key_are_refused(lab):
-    lab.source("s", "mail STRING")
-    lab.sql("INSERT INTO s VALUES ('A@x')")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (mail)) {DAILY} AS "
-        "SELECT lower(mail) AS mail, count(*) AS n FROM s GROUP BY mail"
-    )
-    kept(lab)
+    fill(lab, "s", "mail STRING", "('A@x')")
+    declare(lab, "SELECT lower(mail) AS mail, count(*) AS n FROM s GROUP BY mail", "(PRIMARY KEY (mail))")
+    follow(lab)
     lab.sql("INSERT INTO s VALUES ('a@x')")
 
     assert isinstance(lab.refresh("t").error, DuplicateKeyError)
@@ -144,17 +111,14 @@ def test_two_groups_that_show_one_key_are_refused(lab):
 
 @pytest.mark.long
 def test_rows_that_the_query_leaves_out_do_not_fail_the_partition_of_others(lab):
-    lab.source("s", "k STRING, v INT")
-    lab.sql("INSERT INTO s VALUES ('1', 1), ('2', 2)")
+    fill(lab, "s", "k STRING, v INT", "('1', 1), ('2', 2)")
     lab.declare(
-        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (p) {DAILY} AS "
+        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (p) {HOURLY} AS "
         "SELECT CAST(k AS INT) AS p, sum(v) AS v FROM s WHERE k RLIKE '^[0-9]+$' GROUP BY CAST(k AS INT)"
     )
-    kept(lab)
-    lab.sql("INSERT INTO s VALUES ('abc', 3), ('1', 4)")
-    assert kept(lab).strategy == "full"
-    lab.sql("INSERT INTO s VALUES ('2', 5)")
-    kept(lab)
+    follow(lab)
+    assert follow(lab, "INSERT INTO s VALUES ('abc', 3), ('1', 4)").strategy == "full"
+    follow(lab, "INSERT INTO s VALUES ('2', 5)")
     named = lab.refresh("t", partitions=[{"p": "2"}])
     assert named.error is None, named.error
     assert lab.diff("t") == []
@@ -163,43 +127,32 @@ def test_rows_that_the_query_leaves_out_do_not_fail_the_partition_of_others(lab)
 @pytest.mark.long
 @pytest.mark.parametrize("tail", ["", " GROUP BY ALL"])
 def test_neither_where_they_fail_in_the_task_that_writes(lab, tail):
-    lab.source("s", "k STRING, v INT")
-    lab.sql("INSERT INTO s VALUES ('1', 1), ('2', 2), ('abc', 3)")
+    fill(lab, "s", "k STRING, v INT", "('1', 1), ('2', 2), ('abc', 3)")
     lab.declare(
-        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (p) {DAILY} AS "
+        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (p) {HOURLY} AS "
         "SELECT CAST(k AS INT) AS p, v FROM s WHERE k RLIKE '^[0-9]+$'" + tail
     )
-    kept(lab)
-    lab.sql("UPDATE s SET v = 10 WHERE k = '1'")
-    kept(lab)
+    follow(lab)
+    follow(lab, "UPDATE s SET v = 10 WHERE k = '1'")
     lab.sql("UPDATE s SET v = 20 WHERE k = '2'")
     named = lab.refresh("t", partitions=[{"p": "2"}])
     assert named.error is None, named.error
-    kept(lab)
+    follow(lab)
 
 
 def test_columns_with_other_names_are_not_taken_for_those_of_the_input(lab):
-    lab.source("s", "d INT, o INT")
-    lab.sql("INSERT INTO s VALUES (1, 10), (2, 20)")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (d) {DAILY} AS "
-        "WITH c(d, o) AS (SELECT o, d FROM s) SELECT d, count(*) AS n FROM c GROUP BY d"
-    )
-    kept(lab)
-    lab.sql("INSERT INTO s VALUES (3, 10)")
-    kept(lab)
+    fill(lab, "s", "d INT, o INT", "(1, 10), (2, 20)")
+    declare(lab, "WITH c(d, o) AS (SELECT o, d FROM s) SELECT d, count(*) AS n FROM c GROUP BY d", "PARTITIONED BY (d)")
+    follow(lab)
+    follow(lab, "INSERT INTO s VALUES (3, 10)")
 
 
 @pytest.mark.long
 def test_texts_of_a_kept_side_that_are_no_utf_8_stay_as_they_are(lab):
-    lab.source("s", "id INT, k INT", primary_key=["id"])
+    fill(lab, "s", "id INT, k INT", "(1, 1), (2, 2)", primary_key=["id"])
     lab.source("d", "k INT, name STRING", primary_key=["k"])
-    lab.sql("INSERT INTO s VALUES (1, 1), (2, 2)")
     lab.sql("INSERT INTO d SELECT 1, CAST(X'61C328FF' AS STRING) UNION ALL SELECT 2, 'b'")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (id)) {DAILY} AS SELECT s.id, d.name, s.k FROM s JOIN d ON s.k = d.k"
-    )
-    kept(lab)
+    declare(lab, "SELECT s.id, d.name, s.k FROM s JOIN d ON s.k = d.k", "(PRIMARY KEY (id))")
+    follow(lab)
     for times in (2, 3):
-        lab.sql(f"UPDATE s SET id = id + {10 * times} WHERE k = 1")
-        assert kept(lab).strategy == "keys"
+        assert follow(lab, f"UPDATE s SET id = id + {10 * times} WHERE k = 1").strategy == "keys"

@@ -8,14 +8,14 @@ import pytest
 
 from freshline.errors import DefinitionChangedError, DuplicateKeyError, IncrementalError, PartitionError
 from freshline.testing import Crash, Lab
+from tests.scenarios.tables import fill, follow
 
 HEADER = "CREATE MATERIALIZED TABLE t {}FRESHNESS = INTERVAL '1' HOUR AS "
 
 
 @pytest.fixture
 def events(lab: Lab) -> Lab:
-    lab.source("s", "id INT, k STRING, v INT")
-    lab.sql("INSERT INTO s VALUES (1, 'a', 10), (2, 'b', 20)")
+    fill(lab, "s", "id INT, k STRING, v INT", "(1, 'a', 10), (2, 'b', 20)")
     return lab
 
 
@@ -55,9 +55,7 @@ def test_a_column_of_another_type_is_stored_with_it_by_a_small_full_refresh(even
     assert events.refresh("t", full=True).strategy == "full"
     assert events.rows("t")[0] == {"id": 1, "c": shown}
     assert events.diff("t") == []
-    events.sql("INSERT INTO s VALUES (3, 'a', 10)")
-    assert events.refresh("t").strategy == "append"
-    assert events.diff("t") == []
+    follow(events, "INSERT INTO s VALUES (3, 'a', 10)", by="append")
     assert events.rows("t")[2] == {"id": 3, "c": shown}
 
 
@@ -145,8 +143,7 @@ def test_rows_are_not_kept_where_they_could_not_be_found_again(events):
 
 
 def test_from_a_date_the_partitions_before_it_stay_as_they_are(lab):
-    lab.source("s", "id INT, ds DATE")
-    lab.sql("INSERT INTO s VALUES (1, DATE'2026-10-31'), (2, DATE'2026-11-01'), (3, DATE'2026-11-02')")
+    fill(lab, "s", "id INT, ds DATE", "(1, DATE'2026-10-31'), (2, DATE'2026-11-01'), (3, DATE'2026-11-02')")
     header = "PARTITIONED BY (ds)"
     declare(lab, "SELECT id, ds FROM s", header)
     lab.refresh("t")
@@ -173,8 +170,7 @@ def test_from_a_date_the_partitions_before_it_stay_as_they_are(lab):
 
 
 def test_from_a_date_no_key_comes_twice(lab):
-    lab.source("s", "id INT, ds DATE, kind STRING")
-    lab.sql("INSERT INTO s VALUES (1, DATE'2026-10-31', 'a'), (1, DATE'2026-11-02', 'b')")
+    fill(lab, "s", "id INT, ds DATE, kind STRING", "(1, DATE'2026-10-31', 'a'), (1, DATE'2026-11-02', 'b')")
     header = "(PRIMARY KEY (id)) PARTITIONED BY (ds)"
     declare(lab, "SELECT id, ds FROM s WHERE kind = 'a'", header)
     lab.refresh("t")
@@ -210,8 +206,7 @@ def test_from_now_rows_that_crossed_since_the_last_refresh_are_found(lab):
 
 
 def test_a_named_partition_does_not_take_up_a_changed_declaration(lab):
-    lab.source("s", "id INT, ds DATE")
-    lab.sql("INSERT INTO s VALUES (1, DATE'2026-10-31'), (2, DATE'2026-11-01')")
+    fill(lab, "s", "id INT, ds DATE", "(1, DATE'2026-10-31'), (2, DATE'2026-11-01')")
     declare(lab, "SELECT id, ds FROM s", "PARTITIONED BY (ds)")
     lab.refresh("t")
     declare(lab, "SELECT id, ds, id + 1 AS more FROM s", "PARTITIONED BY (ds)")
@@ -249,8 +244,7 @@ def test_a_start_that_is_stated_for_what_did_not_change_changes_nothing(events):
 
 
 def test_a_partition_with_rows_of_the_earlier_declaration_is_not_computed_as_a_whole(lab):
-    lab.source("s", "ds STRING, k STRING, v INT")
-    lab.sql("INSERT INTO s VALUES ('d1', 'a', 1), ('d1', 'b', 2)")
+    fill(lab, "s", "ds STRING, k STRING, v INT", "('d1', 'a', 1), ('d1', 'b', 2)")
     query = "SELECT ds, k, sum(v{}) AS n FROM s GROUP BY ds, k"
     declare(lab, query.format(""), "(PRIMARY KEY (ds, k)) PARTITIONED BY (ds)")
     lab.refresh("t")
@@ -265,10 +259,8 @@ def test_a_partition_with_rows_of_the_earlier_declaration_is_not_computed_as_a_w
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_step_that_finds_out_that_it_must_be_full_is_refused_where_that_is_forbidden(lab, strict):
-    lab.source("s", "id INT, x INT")
-    lab.source("r", "y INT")
-    lab.sql("INSERT INTO s VALUES (1, 1), (2, 2)")
-    lab.sql("INSERT INTO r VALUES (2)")
+    fill(lab, "s", "id INT, x INT", "(1, 1), (2, 2)")
+    fill(lab, "r", "y INT", "(2)")
     query = "SELECT id, x{} AS x FROM s WHERE x NOT IN (SELECT y FROM r)"
     header = "(PRIMARY KEY (id))" + (" WITH ('incremental' = 'strict')" if strict else "")
     declare(lab, query.format(""), header)
@@ -285,8 +277,7 @@ def test_a_step_that_finds_out_that_it_must_be_full_is_refused_where_that_is_for
 
 
 def test_a_column_that_a_source_is_declared_with_later_comes_into_a_table_of_all_its_columns(lab):
-    lab.source("s", "id INT, a INT, b INT")
-    lab.sql("INSERT INTO s VALUES (1, 10, 100)")
+    fill(lab, "s", "id INT, a INT, b INT", "(1, 10, 100)")
     source = "CREATE SOURCE s (id INT, a INT{}) WITH ('connector' = 'delta', 'path' = '" + str(lab.path("s")) + "')"
     lab.declare(source.format(""))
     declare(lab, "SELECT * FROM s")

@@ -20,8 +20,8 @@ from freshline.run import create_savepoint, drop_savepoint, restore_savepoint
 from freshline.testing import Crash
 from tests.delta_log import newest_of, receipt_of, version_of
 from tests.lanes import long_but
+from tests.scenarios.tables import HOURLY, declare, fill
 
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 TABLES = ("latest", "joined", "total", "met")
 POINTS = ["restore-begun", "restore-table", "restore-done"]
 
@@ -43,13 +43,11 @@ def small(lab):
 @pytest.fixture
 def shop(small):
     lab = small
-    lab.source("dim", "k STRING, name STRING", primary_key=["k"])
-    lab.sql("INSERT INTO dim VALUES ('a', 'one')")
-    lab.declare(
-        f"CREATE MATERIALIZED TABLE joined (PRIMARY KEY (k)) {HOURLY} "
-        "AS SELECT l.k, l.n, d.name FROM latest l LEFT JOIN dim d ON l.k = d.k"
+    fill(lab, "dim", "k STRING, name STRING", "('a', 'one')", primary_key=["k"])
+    declare(
+        lab, "SELECT l.k, l.n, d.name FROM latest l LEFT JOIN dim d ON l.k = d.k", "(PRIMARY KEY (k))", name="joined"
     )
-    lab.declare(f"CREATE MATERIALIZED TABLE total {HOURLY} AS SELECT name, sum(n) AS n FROM joined GROUP BY name")
+    declare(lab, "SELECT name, sum(n) AS n FROM joined GROUP BY name", name="total")
     lab.declare(
         "CREATE MATERIALIZED TABLE met (PRIMARY KEY (id)) WITH ('lookup.retry-on-miss.attempts' = '3', "
         f"'lookup.retry-on-miss.delay' = '1 hour') {HOURLY} AS SELECT e.id, e.k, d.n AS met_n FROM ev e "
@@ -257,9 +255,8 @@ def _files_at(lab, saved):
 
 
 def test_a_table_that_spark_alone_can_write_is_brought_back_and_kept(lab):
-    lab.source("s", "k INT, n INT")
-    lab.sql("INSERT INTO s VALUES (1, 1)")
-    lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) CLUSTER BY (k) {HOURLY} AS SELECT k, n FROM s")
+    fill(lab, "s", "k INT, n INT", "(1, 1)")
+    declare(lab, "SELECT k, n FROM s", "(PRIMARY KEY (k)) CLUSTER BY (k)")
     refresh(lab)
     lab.create_savepoint("calm")
     lab.sql("INSERT INTO s VALUES (2, 2)")
