@@ -1,15 +1,20 @@
-"""Refreshes that end at a failpoint, as if the engine were killed there, and another engine after them."""
+"""Refreshes that end at a failpoint, as if the engine were killed there, and refreshes by another engine."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from freshline.compute.cancellation import Cancellation
+from freshline.plan.request import RefreshRequest
+from freshline.refresh.runtime import Runtime
+from freshline.run import open_runtime, refresh_table
 from freshline.testing import Crash, Lab
+from freshline.values.names import TableName
 from freshline.values.result import RefreshResult
 
 
@@ -33,3 +38,27 @@ def refresh_through_crash(
         lab.restart(lose_control_store=chance.random() < 0.5)
     outcome: RefreshResult = lab.refresh(table, **asked)
     assert outcome.error is None, (case, outcome.error)
+
+
+def another_engine(lab: Lab, epoch: int, failpoint: Callable[[str], None] = lambda point: None) -> Runtime:
+    """Another engine on the same warehouse."""
+    return open_runtime(
+        lab.settings,
+        lab.runtime.graph,
+        lab.runtime.sessions.root,
+        lab.runtime.control,
+        clock=lab.clock,
+        epoch=epoch,
+        failpoint=failpoint,
+    )
+
+
+def refresh_by(runtime: Runtime, name: str, request: RefreshRequest | None = None) -> RefreshResult:
+    """Refresh this table alone by an engine."""
+    return refresh_table(
+        runtime,
+        TableName.parse(name),
+        request or RefreshRequest(),
+        cancellation=Cancellation(),
+        progress=lambda message: None,
+    )

@@ -33,16 +33,14 @@ def declare_merge(
     declare(lab, query, f"(PRIMARY KEY ({key})) {header} WITH ({', '.join(given)})", name=name)
 
 
-def follow(
-    lab: Lab, *changes: str, name: str = "t", by: str | tuple[str, ...] = (), strategy: str | None = None
-) -> RefreshResult:
+def follow(lab: Lab, *changes: str, name: str = "t", by: str | tuple[str, ...] = (), **asked: Any) -> RefreshResult:
     """Make changes and refresh: the table is equal to its query then, and was brought there by one of these strategies.
 
-    `strategy` is that of the request.
+    `asked` are arguments of `Lab.refresh`.
     """
     for change in changes:
         lab.sql(change)
-    outcome = lab.refresh(name, strategy=strategy)
+    outcome = lab.refresh(name, **asked)
     assert outcome.error is None, (name, changes, outcome.error)
     wanted = (by,) if isinstance(by, str) else by
     assert not wanted or outcome.strategy in wanted, (name, changes, outcome.strategy, outcome.reason)

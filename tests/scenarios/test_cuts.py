@@ -13,12 +13,10 @@ import pytest
 
 from freshline.cli.doctor import require_moving
 from freshline.commit.snapshot import newest_snapshot
-from freshline.compute.cancellation import Cancellation
 from freshline.errors import RefreshError
 from freshline.plan.request import LIVE, RefreshRequest
-from freshline.run import refresh_table
 from freshline.testing import Crash
-from freshline.values.names import TableName
+from tests.crashes import refresh_by
 from tests.scenarios.tables import fill
 
 FIVE = "FRESHNESS = INTERVAL '5' MINUTE"
@@ -324,9 +322,7 @@ def test_tables_of_a_source_that_never_rests_are_brought_together_for_what_waits
             lab.clock.advance(seconds=30)
             lab.sql(f"INSERT INTO s VALUES ({next(ids)}, 1)")
             request = RefreshRequest(cause=LIVE)
-            outcome = refresh_table(
-                runtime, TableName(None, name), request, cancellation=Cancellation(), progress=lambda message: None
-            )
+            outcome = refresh_by(runtime, name, request)
             assert outcome.error is None
             assert lab.receipt(name).cut_ahead == {}
         lag.append(lags(lab)["ab"])

@@ -8,33 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from freshline.commit.delta_log import newest_version
-from freshline.compute.cancellation import Cancellation
 from freshline.errors import FencedError
-from freshline.plan.request import RefreshRequest
-from freshline.run import open_runtime, refresh_table
-from freshline.values.names import TableName
+from tests.crashes import another_engine, refresh_by
 from tests.delta_log import version_of
 from tests.lanes import long_but
 from tests.scenarios.tables import declare, fill
-
-
-def runtime_of(lab, epoch, failpoint=lambda name: None):
-    """Another engine on the same warehouse."""
-    return open_runtime(
-        lab.settings,
-        lab.runtime.graph,
-        lab.runtime.sessions.root,
-        lab.runtime.control,
-        clock=lab.clock,
-        epoch=epoch,
-        failpoint=failpoint,
-    )
-
-
-def refresh(runtime, name):
-    return refresh_table(
-        runtime, TableName.parse(name), RefreshRequest(), cancellation=Cancellation(), progress=lambda message: None
-    )
 
 
 @pytest.fixture
@@ -60,17 +38,17 @@ def test_a_writer_of_an_older_epoch_writes_nothing_and_says_so(tables, at):
     def overtaken(point):
         if point in (f"table-{at}", f"log-{at}") and not taken:
             taken.append(point)
-            assert refresh(runtime_of(tables, old + 1), name).committed
+            assert refresh_by(another_engine(tables, old + 1), name).committed
 
     for name in ("ev", "copied", "parted", "first"):
         taken.clear()
 
-        outcome = refresh(runtime_of(tables, old, overtaken), name)
+        outcome = refresh_by(another_engine(tables, old, overtaken), name)
 
         assert isinstance(outcome.error, FencedError), name
         assert outcome.error.retry_helps
         version = newest_version(tables.path(name))
-        assert refresh(runtime_of(tables, old + 2), name).committed is False
+        assert refresh_by(another_engine(tables, old + 2), name).committed is False
         assert newest_version(tables.path(name)) == version
     assert len(tables.rows("ev")) == len(tables.rows("first")) == len(tables.rows("copied")) == 2
     for name in ("copied", "parted", "first"):
@@ -87,20 +65,20 @@ def test_a_writer_of_an_older_epoch_that_is_first_repeats_no_row(tables, at):
     def wake_up(point):
         if point in (f"table-{at}", f"log-{at}") and not taken:
             taken.append(point)
-            assert refresh(runtime_of(tables, old), name).committed
+            assert refresh_by(another_engine(tables, old), name).committed
 
     for name in ("ev", "copied", "parted", "first"):
         taken.clear()
 
-        assert refresh(runtime_of(tables, old + 1, wake_up), name).state in ("SUCCEEDED", "FAILED")
+        assert refresh_by(another_engine(tables, old + 1, wake_up), name).state in ("SUCCEEDED", "FAILED")
 
         # Where the two wrote in the same moment, the next refresh finds it in their receipts.
-        assert refresh(runtime_of(tables, old + 2), name).error is None
+        assert refresh_by(another_engine(tables, old + 2), name).error is None
         assert taken
     assert len(tables.rows("ev")) == len(tables.rows("first")) == len(tables.rows("copied")) == 2
     for name in ("copied", "parted", "first"):
         assert tables.diff(name) == []
-    assert refresh(runtime_of(tables, old + 3), "copied").strategy == "noop"
+    assert refresh_by(another_engine(tables, old + 3), "copied").strategy == "noop"
 
 
 def test_rows_that_others_add_while_a_refresh_is_computed_are_noticed(tables):
@@ -111,8 +89,8 @@ def test_rows_that_others_add_while_a_refresh_is_computed_are_noticed(tables):
             taken.append(point)
             tables.runtime.sessions.root.sql(f"INSERT INTO delta.`{tables.path('copied')}` VALUES (99, 'x')")
 
-    assert refresh(runtime_of(tables, tables.runtime.epoch, add), "copied").committed
-    repaired = refresh(runtime_of(tables, tables.runtime.epoch), "copied")
+    assert refresh_by(another_engine(tables, tables.runtime.epoch, add), "copied").committed
+    repaired = refresh_by(another_engine(tables, tables.runtime.epoch), "copied")
 
     assert repaired.reason.startswith("FOREIGN_WRITE")
     assert tables.diff("copied") == []
@@ -124,9 +102,9 @@ def test_a_twin_of_the_same_epoch_is_noticed_and_planned_again(tables):
     def overtaken(point):
         if point == "table-before-commit" and not taken:
             taken.append(point)
-            assert refresh(runtime_of(tables, tables.runtime.epoch), "copied").committed
+            assert refresh_by(another_engine(tables, tables.runtime.epoch), "copied").committed
 
-    outcome = refresh(runtime_of(tables, tables.runtime.epoch, overtaken), "copied")
+    outcome = refresh_by(another_engine(tables, tables.runtime.epoch, overtaken), "copied")
 
     # The rows that were asked for are there, whoever wrote them.
     assert (outcome.state, outcome.strategy) == ("SUCCEEDED", "noop")
@@ -147,9 +125,9 @@ def test_twins_that_commit_at_the_same_moment_write_once(tables, name):
             together.wait()
 
     before = version_of(tables.path(name))
-    twins = [runtime_of(tables, tables.runtime.epoch, wait_once) for _ in range(2)]
+    twins = [another_engine(tables, tables.runtime.epoch, wait_once) for _ in range(2)]
     with ThreadPoolExecutor(2) as threads:
-        outcomes = list(threads.map(lambda twin: refresh(twin, name), twins))
+        outcomes = list(threads.map(lambda twin: refresh_by(twin, name), twins))
 
     assert [outcome.error for outcome in outcomes] == [None, None]
     assert sorted(outcome.committed for outcome in outcomes) == [False, True]
@@ -161,10 +139,10 @@ def test_a_zombie_that_wakes_up_late_is_skipped_by_the_fence(tables):
     """The zombie's epoch is old, and so is its number: its rows were never in the newest version."""
     copied = tables.refresh("copied")
     tables.sql("INSERT INTO s VALUES (3, 'c')")
-    newer = refresh(runtime_of(tables, tables.runtime.epoch + 5), "copied")
+    newer = refresh_by(another_engine(tables, tables.runtime.epoch + 5), "copied")
     tables.sql("INSERT INTO s VALUES (4, 'd')")
 
-    zombie = refresh(runtime_of(tables, tables.runtime.epoch), "copied")
+    zombie = refresh_by(another_engine(tables, tables.runtime.epoch), "copied")
 
     assert isinstance(zombie.error, FencedError)
     assert newest_version(tables.path("copied")) == newer.version == copied.version + 1
@@ -172,7 +150,7 @@ def test_a_zombie_that_wakes_up_late_is_skipped_by_the_fence(tables):
 
 
 def test_a_new_engine_takes_an_epoch_above_every_table(tables):
-    refresh(runtime_of(tables, 40), "copied")
+    refresh_by(another_engine(tables, 40), "copied")
     tables.restart(lose_control_store=True)
 
     assert tables.runtime.epoch == 41

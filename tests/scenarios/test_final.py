@@ -14,19 +14,18 @@ from typing import Any
 
 import pytest
 
-from freshline.compute.cancellation import Cancellation
 from freshline.errors import DeclarationErrors, DefinitionChangedError
 from freshline.ingest import batch as batch_module
 from freshline.plan.request import RefreshRequest
-from freshline.run import refresh_table
 from freshline.testing import Crash
-from freshline.values.names import TableName
 from freshline.values.watermark import after_batch
+from tests.crashes import refresh_by
 from tests.lanes import long_but
 from tests.plain_lab import PlainLab
+from tests.scenarios.shop import Bag as Bag
+from tests.scenarios.shop import bag
 from tests.scenarios.test_ingest import redeclare
 
-Bag = Counter[tuple[object, ...]]
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE"
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -159,8 +158,7 @@ def drawn_batches(seed: int, count: int = 6, *, held_back: float = 0) -> list[li
 
 
 def shown(lab, name: str) -> Bag:
-    rows = [tuple(row.values()) for row in lab.rows(name)]
-    return Counter(tuple(each.astimezone(UTC) if isinstance(each, datetime) else each for each in row) for row in rows)
+    return bag(lab.rows(name))
 
 
 def late(lab, name: str) -> Bag:
@@ -563,9 +561,7 @@ def test_a_final_table_goes_on_from_no_other_declaration(lab) -> None:
     for start in ("now", "2026-11-01"):
         # By itself: the table of late rows, which a Lab refreshes first, has another declaration too.
         asked = RefreshRequest(start=start)
-        refused = refresh_table(
-            lab.runtime, TableName.parse("t"), asked, cancellation=Cancellation(), progress=lambda message: None
-        )
+        refused = refresh_by(lab.runtime, "t", asked)
         assert isinstance(refused.error, DefinitionChangedError)
         assert "EMIT FINAL writes a row once" in str(refused.error)
     assert shown(lab, "t") == before

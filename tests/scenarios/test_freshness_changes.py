@@ -20,11 +20,11 @@ from freshline.engine.declarations import Declarations
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.loops import Loops
 from freshline.engine.work import Work
-from freshline.plan.request import RefreshRequest
 from freshline.refresh.runtime import Runtime, utc_now
 from freshline.run import open_runtime, refresh_table, verify_table
 from freshline.values.names import TableName
 from freshline.values.settings import Settings
+from tests.crashes import refresh_by
 from tests.scenarios.shop import land_file, repeated, wait_until
 
 EVENT = (
@@ -114,10 +114,7 @@ def test_freshness_is_changed_across_all_modes_while_files_arrive(spark, setting
     latest = TableName.parse("latest")
 
     for declared in declarations.graph.order:
-        outcome = refresh_table(
-            runtime, declared, RefreshRequest(), cancellation=Cancellation(), progress=lambda message: None
-        )
-        assert outcome.error is None
+        assert refresh_by(runtime, str(declared)).error is None
 
     def has_mode(expected: str) -> bool:
         return str(runtime.graph.mode(latest)) == expected

@@ -214,10 +214,8 @@ def test_a_full_refresh_that_others_follow_writes_only_what_differs(lab):
     assert lab.diff("ranked") == lab.diff("tops") == []
     lab.sql("UPDATE s SET n = n + 1 WHERE id >= 10")
     assert lab.refresh("ranked").rows_out == 100
-    lab.sql("UPDATE s SET n = n + 0 WHERE id = 1")
-    unchanged = lab.refresh("ranked")
+    unchanged = follow(lab, "UPDATE s SET n = n + 0 WHERE id = 1", name="ranked")
     assert (unchanged.strategy, unchanged.rows_out) == ("full", 0)
-    assert lab.diff("ranked") == []
     assert {outcome.strategy for outcome in lab.refresh_all()} <= {"noop", "keys"}
 
 

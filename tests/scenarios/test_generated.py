@@ -266,27 +266,6 @@ def test_tables_of_random_queries_that_compare_rows_with_the_time_equal_them(spa
     assert counts.strategies["keys"] >= 2, counts
 
 
-@pytest.mark.long
-def test_tables_of_many_random_queries_that_compare_rows_with_the_time_equal_them(spark):
-    wanted = int(os.environ.get("FRESHLINE_GENERATED_TIMED", "500"))
-
-    counts = refresh_random_queries(spark, wanted, first_seed(4), tables=6, rounds=4, timed=1.0)
-
-    print(counts)
-    assert counts.strategies["keys"] > wanted // 5, counts
-
-
-@pytest.mark.long
-def test_tables_of_many_random_queries_of_one_row_equal_them(spark):
-    wanted = int(os.environ.get("FRESHLINE_GENERATED_ONE_ROW", "300"))
-
-    counts = refresh_random_queries(spark, wanted, first_seed(5), tables=6, rounds=4, one_row=0.8)
-
-    print(counts)
-    # Many of them leave out all rows that changed.
-    assert counts.strategies["keys"] > wanted // 10, counts
-
-
 @pytest.mark.slow
 def test_the_first_rows_of_random_queries_equal_them(spark):
     counts = refresh_random_queries(spark, 8, 6005, tables=3, rounds=3, deep=2, ordered=1.0)
@@ -295,43 +274,26 @@ def test_the_first_rows_of_random_queries_equal_them(spark):
 
 
 @pytest.mark.long
-def test_the_first_rows_of_many_random_queries_equal_them(spark):
-    wanted = int(os.environ.get("FRESHLINE_GENERATED_FIRST", "300"))
+@pytest.mark.parametrize(
+    ("variable", "most", "kind", "drawn", "part"),
+    [
+        pytest.param("FRESHLINE_GENERATED", 10_000, 1, {}, 5, id="of_all_kinds"),
+        pytest.param("FRESHLINE_GENERATED_DOUBLES", 500, 2, {"doubles": True}, 5, id="that_add_up_doubles"),
+        pytest.param("FRESHLINE_GENERATED_EVENT_TIME", 10_000, 3, {"shapes": EVENT_TIME}, 5, id="over_event_time"),
+        pytest.param("FRESHLINE_GENERATED_TIMED", 500, 4, {"timed": 1.0}, 5, id="that_compare_rows_with_the_time"),
+        # Many of them leave out all rows that changed.
+        pytest.param("FRESHLINE_GENERATED_ONE_ROW", 300, 5, {"one_row": 0.8}, 10, id="of_one_row"),
+        pytest.param("FRESHLINE_GENERATED_FIRST", 300, 6, {"ordered": 0.9}, 10, id="for_the_first_rows"),
+    ],
+)
+def test_tables_of_many_random_queries_equal_them(spark, variable, most, kind, drawn, part):
+    """At least one of so many refreshes (`part`) is by keys."""
+    wanted = int(os.environ.get(variable, most))
 
-    counts = refresh_random_queries(spark, wanted, first_seed(6), tables=6, rounds=4, ordered=0.9)
-
-    print(counts)
-    assert counts.strategies["keys"] > wanted // 10, counts
-
-
-@pytest.mark.long
-def test_tables_of_many_random_queries_that_add_up_doubles_equal_them(spark):
-    wanted = int(os.environ.get("FRESHLINE_GENERATED_DOUBLES", "500"))
-
-    counts = refresh_random_queries(spark, wanted, first_seed(2), tables=6, rounds=4, doubles=True)
-
-    print(counts)
-    assert counts.strategies["keys"] > wanted // 5, counts
-
-
-@pytest.mark.long
-def test_tables_of_many_random_queries_over_event_time_equal_them(spark):
-    wanted = int(os.environ.get("FRESHLINE_GENERATED_EVENT_TIME", "10000"))
-
-    counts = refresh_random_queries(spark, wanted, first_seed(3), tables=6, rounds=4, shapes=EVENT_TIME)
+    counts = refresh_random_queries(spark, wanted, first_seed(kind), tables=6, rounds=4, **drawn)
 
     print(counts)
     # A run of one case repeats a failure.
-    if wanted >= 500:
-        assert counts.strategies["keys"] > wanted // 5, counts
-        assert counts.matched > wanted // 10, counts
-
-
-@pytest.mark.long
-def test_tables_of_many_random_queries_equal_them(spark):
-    wanted = int(os.environ.get("FRESHLINE_GENERATED", "10000"))
-
-    counts = refresh_random_queries(spark, wanted, first_seed(1), tables=6, rounds=4)
-
-    print(counts)
-    assert counts.strategies["keys"] > wanted // 5, counts
+    if wanted >= 300:
+        assert counts.strategies["keys"] > wanted // part, counts
+        assert "shapes" not in drawn or counts.matched > wanted // 10, counts

@@ -18,6 +18,13 @@ from tests.kafka import Record
 COLUMNS = "id INT, a STRING"
 
 
+def source(lab, kafka, columns=COLUMNS, *, partitions=1, **options):
+    """A source `s` of a new topic; returns the name of the topic."""
+    topic = kafka.new(partitions=partitions)
+    lab.kafka("s", columns, servers=kafka.servers, topic=topic, **options)
+    return topic
+
+
 def ids(lab, name="s"):
     return sorted(row["id"] for row in lab.rows(name))
 
@@ -74,8 +81,7 @@ def test_records_become_typed_rows_with_what_kafka_knows_of_them(lab, kafka):
 
 def test_a_check_of_a_topic_that_is_all_read_asks_little_of_the_jvm(spark, lab, kafka, monkeypatch):
     """An engine checks each topic each second; a check has two calls more for each partition more."""
-    topic = kafka.new(partitions=40)
-    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+    topic = source(lab, kafka, partitions=40)
     kafka.send(topic, [Record({"id": number}, partition=number) for number in range(40)])
     assert lab.refresh("s").rows_out == 40
     assert lab.refresh("s").strategy == "noop"
@@ -101,8 +107,7 @@ def test_a_check_of_a_topic_that_is_all_read_asks_little_of_the_jvm(spark, lab, 
 
 
 def test_a_value_that_is_no_record_goes_to_quarantine_with_its_place(lab, kafka):
-    topic = kafka.new()
-    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, primary_key=("id",), max_record_bytes="100")
+    topic = source(lab, kafka, primary_key=("id",), max_record_bytes="100")
     bad = [
         b'{"id": 1',
         b"\xff\xfe",
@@ -134,8 +139,7 @@ def test_a_value_that_is_no_record_goes_to_quarantine_with_its_place(lab, kafka)
 
 @pytest.mark.long
 def test_a_redelivered_key_is_dropped_and_another_record_with_it_is_a_conflict(lab, kafka):
-    topic = kafka.new()
-    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, primary_key=("id",))
+    topic = source(lab, kafka, primary_key=("id",))
     kafka.send(topic, [{"id": 1, "a": "x"}, {"id": 1, "a": "x"}])
     lab.refresh("s")
     kafka.send(topic, [{"id": 1, "a": "x"}, {"id": 1, "a": "other"}, {"id": 2, "a": "x"}])
@@ -156,8 +160,7 @@ def test_a_redelivered_key_is_dropped_and_another_record_with_it_is_a_conflict(l
     ],
 )
 def test_a_stop_at_any_point_loses_and_repeats_nothing(lab, kafka, point):
-    topic = kafka.new(partitions=2)
-    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+    topic = source(lab, kafka, partitions=2)
     kafka.send(topic, [{"id": 1}])
     lab.refresh("s")
     kafka.send(topic, [{"id": 2}, b"bad", {"id": 3}])
@@ -170,8 +173,7 @@ def test_a_stop_at_any_point_loses_and_repeats_nothing(lab, kafka, point):
 
 
 def test_records_of_an_aborted_transaction_are_never_seen_and_open_ones_are_waited_for(lab, kafka):
-    topic = kafka.new()
-    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+    topic = source(lab, kafka)
     kafka.send(topic, [{"id": 1}])
     aborted = kafka.send(topic, [{"id": 2}], transaction="a")
     aborted.abortTransaction()
@@ -192,8 +194,7 @@ def test_records_of_an_aborted_transaction_are_never_seen_and_open_ones_are_wait
 
 @pytest.mark.long
 def test_many_records_are_read_in_one_pass_and_one_by_one_where_some_are_no_rows(lab, kafka, spark):
-    topic = kafka.new(partitions=2)
-    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+    topic = source(lab, kafka, partitions=2)
 
     def send_many(start):
         rows = spark.range(start, start + 21_000).selectExpr("concat('{\"id\": ', id, '}') AS value")
@@ -238,8 +239,7 @@ def test_a_source_begins_where_it_is_declared_to_and_takes_new_partitions_up_fro
 
 
 def test_expired_records_are_reported_and_passed_only_when_that_is_declared(lab, kafka):
-    topic = kafka.new()
-    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+    topic = source(lab, kafka)
     kafka.send(topic, [{"id": 0}, {"id": 1}])
     lab.refresh("s")
     kafka.send(topic, [{"id": 2}, {"id": 3}, {"id": 4}])
@@ -254,8 +254,7 @@ def test_expired_records_are_reported_and_passed_only_when_that_is_declared(lab,
 
 
 def test_a_topic_that_was_made_anew_is_reported_and_read_only_when_that_is_declared(lab, kafka):
-    topic = kafka.new()
-    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+    topic = source(lab, kafka)
     kafka.send(topic, [{"id": 0}])
     lab.refresh("s")
     kafka.delete(topic)
@@ -307,8 +306,7 @@ TIMES = "id INT, ts TIMESTAMP, w TIMESTAMP METADATA FROM 'watermark', WATERMARK 
 
 @pytest.mark.long
 def test_the_slowest_partition_of_a_topic_delays_the_watermark_until_it_is_idle(lab, kafka):
-    topic = kafka.new(partitions=2)
-    lab.kafka("s", TIMES, servers=kafka.servers, topic=topic)
+    topic = source(lab, kafka, TIMES, partitions=2)
     found = []
     for advance, records in [
         (0, [(0, 60)]),  # nothing came to partition 1 yet
@@ -347,8 +345,7 @@ def test_the_slowest_partition_of_a_topic_delays_the_watermark_until_it_is_idle(
 
 @pytest.mark.long
 def test_records_behind_a_limit_come_later_and_the_data_is_as_old_as_it_is(lab, kafka):
-    topic = kafka.new()
-    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, rate_limit="10")
+    topic = source(lab, kafka, rate_limit="10")
     kafka.send(topic, [{"id": number} for number in range(35)])
     start = lab.clock()
     first = lab.refresh("s")
@@ -366,8 +363,7 @@ def test_records_behind_a_limit_come_later_and_the_data_is_as_old_as_it_is(lab, 
 
 @pytest.mark.long
 def test_brokers_that_are_away_are_a_matter_of_trying_again(lab, kafka):
-    topic = kafka.new()
-    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+    topic = source(lab, kafka)
     kafka.send(topic, [{"id": 1}])
     lab.refresh("s")
     kafka.send(topic, [{"id": 2}])
@@ -385,8 +381,7 @@ def test_brokers_that_are_away_are_a_matter_of_trying_again(lab, kafka):
 
 @pytest.mark.long
 def test_tables_are_kept_up_over_a_topic(lab, kafka):
-    topic = kafka.new(partitions=2)
-    lab.kafka("s", "id INT, v INT, at INT", servers=kafka.servers, topic=topic)
+    topic = source(lab, kafka, "id INT, v INT, at INT", partitions=2)
     lab.declare(
         "CREATE MATERIALIZED TABLE newest (PRIMARY KEY (id)) "
         "WITH ('merge' = 'last_row', 'merge.sequence' = 'at', 'merge.tie-breaker' = 'v') "
@@ -413,8 +408,7 @@ def union_ids(lab, name="s", token=None):
 
 
 def test_a_union_read_has_what_the_log_has_not_and_is_repeatable(lab, kafka, spark):
-    topic = kafka.new(partitions=2)
-    lab.kafka("s", "id INT, o BIGINT METADATA FROM 'offset'", servers=kafka.servers, topic=topic)
+    topic = source(lab, kafka, "id INT, o BIGINT METADATA FROM 'offset'", partitions=2)
     kafka.send(topic, [Record({"id": number}, partition=number % 2) for number in range(4)])
     lab.refresh("s")
     kafka.send(topic, [Record(value, partition=0) for value in ({"id": 4}, b"bad", {"id": 5})])
@@ -437,8 +431,7 @@ def test_a_union_read_has_what_the_log_has_not_and_is_repeatable(lab, kafka, spa
 
 @pytest.mark.long
 def test_a_union_read_needs_records_that_are_in_the_log_or_in_the_topic(lab, kafka):
-    topic = kafka.new()
-    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+    topic = source(lab, kafka)
     with pytest.raises(RequestError, match="no version yet"):
         lab.union("s")
     kafka.send(topic, [{"id": 1}])
@@ -453,8 +446,7 @@ def test_a_union_read_needs_records_that_are_in_the_log_or_in_the_topic(lab, kaf
 
 @pytest.mark.long
 def test_a_union_read_of_a_source_with_a_key_drops_what_an_ingest_would_drop(lab, kafka):
-    topic = kafka.new(partitions=2)
-    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, primary_key=("id",))
+    topic = source(lab, kafka, partitions=2, primary_key=("id",))
     kafka.send(topic, [Record({"id": 1, "a": "x"}, partition=0)])
     lab.refresh("s")
     first = [{"id": 1, "a": "x"}, {"id": 2, "a": "x"}]
@@ -489,8 +481,7 @@ def test_a_union_read_of_a_source_with_a_key_drops_what_an_ingest_would_drop(lab
     ],
 )
 def test_a_union_read_of_a_table_with_a_merge_is_the_table_that_a_refresh_would_make(lab, kafka, merge):
-    topic = kafka.new()
-    lab.kafka("s", "id INT, v INT, at INT, gone BOOLEAN", servers=kafka.servers, topic=topic)
+    topic = source(lab, kafka, "id INT, v INT, at INT, gone BOOLEAN")
     lab.declare(
         f"CREATE MATERIALIZED TABLE m (PRIMARY KEY (id)) WITH ({merge}) AS SELECT id, v, at FROM s WHERE v <> 99"
     )

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from tests.scenarios.tables import HOURLY, declare, follow
+
 # Vertical tab, form feed, the four separators of ASCII, next line, line separator, paragraph separator.
 SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x1f\x85\u2028\u2029"
-HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 # Delta does not accept control characters of ASCII in the names of columns; it accepts these.
 NAME = "v\u2028w\u2029x\x85y"
 
@@ -30,8 +31,8 @@ def test_one_character_does_not_break_a_table_for_good(lab, key):
         f"CREATE MATERIALIZED TABLE kept (PRIMARY KEY (id), CONSTRAINT small EXPECT (`{NAME}` IS NULL)) "
         f"COMMENT 'a{SEPARATORS}b' {HOURLY} AS SELECT id, region, `{NAME}`, n FROM s"
     )
-    lab.declare(f"CREATE MATERIALIZED TABLE parted PARTITIONED BY (region) {HOURLY} AS SELECT region, id, n FROM s")
-    lab.declare(f"CREATE MATERIALIZED TABLE counted {HOURLY} AS SELECT region, count(*) AS n FROM s GROUP BY region")
+    declare(lab, "SELECT region, id, n FROM s", "PARTITIONED BY (region)", name="parted")
+    declare(lab, "SELECT region, count(*) AS n FROM s GROUP BY region", name="counted")
     lab.declare(
         "CREATE MATERIALIZED TABLE merged (PRIMARY KEY (region)) WITH ('merge' = 'last_row', 'merge.sequence' = 'n', "
         f"'merge.tie-breaker' = 'id') {HOURLY} AS SELECT region, id, n, `{NAME}` FROM s"
@@ -45,6 +46,4 @@ def test_one_character_does_not_break_a_table_for_good(lab, key):
         assert lab.diff(name) == [], name
     assert len(lab.rows("s")) == 2 * (len(SEPARATORS) + 1)
     assert {row["region"] for row in lab.rows("merged")} == {"r", *(f"r{mark}" for mark in SEPARATORS)}
-    named = lab.refresh("parted", partitions={"region": "r\u2028"})
-    assert (named.error, named.strategy) == (None, "partition")
-    assert lab.diff("parted") == []
+    follow(lab, name="parted", by="partition", partitions={"region": "r\u2028"})

@@ -6,7 +6,7 @@ import pytest
 
 from freshline.values.names import TableName
 from tests.delta_log import receipt_of
-from tests.scenarios.tables import declare, fill
+from tests.scenarios.tables import declare, fill, follow
 
 LOOKUP = "FOR SYSTEM_TIME AS OF PROCTIME()"
 
@@ -24,10 +24,8 @@ def table(lab, name, query, head=""):
 
 
 def refreshed(lab, name, strategy="keys"):
-    outcome = lab.refresh(name)
-    assert outcome.error is None, outcome.error
+    outcome = follow(lab, name=name)
     assert outcome.strategy == strategy, outcome.reason
-    assert lab.diff(name) == []
     return [tuple(row.values()) for row in lab.rows(name)]
 
 

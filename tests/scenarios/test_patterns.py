@@ -14,6 +14,7 @@ from freshline.patterns.pattern import parse_pattern
 from freshline.testing import Lab
 from tests.lanes import few_or_many
 from tests.patterns.by_definition import Definition
+from tests.scenarios.tables import follow
 from tests.scenarios.test_windows import in_utc, sql_time
 
 FLIGHTS = "id BIGINT, tail STRING, left_at TIMESTAMP, delay INT"
@@ -109,10 +110,8 @@ def test_matches_follow_every_change(lab, rounds):
     for number in range(rounds):
         for change in drawn(chance, number):
             lab.sql(change)
-        outcome = lab.refresh("growing")
-        assert outcome.error is None, outcome.error
+        outcome = follow(lab, name="growing")
         assert outcome.strategy in (("keys", "noop") if number else ("full",)), outcome.reason
-        assert lab.diff("growing") == []
         expected = growing(flights_of(lab))
         matched += len(expected)
         assert stored(lab, "growing") == expected
@@ -301,11 +300,8 @@ def read_in_halves(lab, variants: Iterable[str]) -> dict[str, str]:
 
 
 def follows(lab, name: str, variant: str) -> None:
-    outcome = lab.refresh(name)
-
-    assert (outcome.error, outcome.strategy) == (None, "keys"), outcome.reason
+    follow(lab, name=name, by="keys")
     assert stored(lab, name) == sorted(VARIANTS[variant][2], key=str)
-    assert lab.diff(name) == []
 
 
 @pytest.fixture(scope="module")

@@ -118,10 +118,8 @@ def test_sessions_follow_random_changes(events, rounds, more):
         # Each of the others follows the changes of all rounds at once.
         names = FOLLOWED if number < rounds - 1 else (*sessions, *whole, "keyed")
         for name in names:
-            outcome = events.refresh(name)
-            assert (outcome.error, outcome.strategy) == (None, "keys"), (name, outcome)
+            outcome = follow(events, name=name, by="keys")
             assert ("within 10 minutes" in outcome.reason) == (name not in WHOLE), outcome
-            assert events.diff(name) == [], (name, number)
         expected = sessions_of([in_utc(row) for row in events.sql("SELECT id, k, ts FROM ev")])
         visits = {in_utc(row)[:3] for row in events.rows("visit")}
         assert visits == {row[1:] for row in expected}
@@ -194,10 +192,8 @@ def test_windows_of_so_many_rows_follow_random_changes(lab, rounds):
             lab.sql(f"INSERT INTO act VALUES {drawn_rows(chance, 100 * number + 1_000, chance.randint(1, 3))}")
             lab.sql(changes[4 if number == rounds - 1 else chance.randrange(4)])
         for name in COUNTS if number < rounds - 2 or number == 0 else {**COUNTS, **OF_WHOLE_KEYS}:
-            outcome = lab.refresh(name)
-            assert (outcome.error, outcome.strategy) == (None, "keys"), (name, outcome)
+            outcome = follow(lab, name=name, by="keys")
             assert ("from the first changed ts on" in outcome.reason) == (name in COUNTS), outcome
-            assert lab.diff(name) == [], (name, number)
 
 
 @pytest.mark.long
@@ -340,10 +336,8 @@ def test_matches_among_all_rows_follow_random_changes(events, rounds, met):
     # Some searches end with a match that begins as before.
     assert any(met)
     # A row without a time stands before all others.
-    events.sql("INSERT INTO ev VALUES (9000, 'a', 0, NULL)")
-    outcome = events.refresh("rising")
+    outcome = follow(events, "INSERT INTO ev VALUES (9000, 'a', 0, NULL)", name="rising")
     assert (outcome.error, outcome.strategy, outcome.reason[:6]) == (None, "full", "WINDOW"), outcome
-    assert events.diff("rising") == []
 
 
 @pytest.mark.long

@@ -87,21 +87,10 @@ def test_records_of_avro_are_rows_whatever_schema_they_were_written_with(lab, ka
     assert by_id(lab)[0] == {**order(id=0), "schema": first}
 
     # The registry is not asked again for what it said, and a field that is new is reported once.
-    second = registry.register(
-        {**ORDER, "fields": [*ORDER["fields"][:2], {"name": "tags", "type": {"type": "array", "items": "string"}}]}
-    )
-    kafka.send(
-        topic,
-        [
-            framed(
-                second,
-                encoded(
-                    avro_record(id="long", name=["null", "string"], tags={"type": "array", "items": "string"}),
-                    {"id": 3, "name": "b", "tags": ["x"]},
-                ),
-            )
-        ],
-    )
+    tags = {"type": "array", "items": "string"}
+    tagged = avro_record(id="long", name=["null", "string"], tags=tags)
+    second = registry.register({**ORDER, "fields": [*ORDER["fields"][:2], {"name": "tags", "type": tags}]})
+    kafka.send(topic, [framed(second, encoded(tagged, {"id": 3, "name": "b", "tags": ["x"]}))])
     kafka.send(topic, [framed(first, encoded(ORDER, order(id=4)))])
     outcome = lab.refresh("s")
     (problem,) = outcome.problems
@@ -112,18 +101,7 @@ def test_records_of_avro_are_rows_whatever_schema_they_were_written_with(lab, ka
 
     # A restart asks again, and does not report again.
     lab.restart(lose_control_store=True)
-    kafka.send(
-        topic,
-        [
-            framed(
-                second,
-                encoded(
-                    avro_record(id="long", name=["null", "string"], tags={"type": "array", "items": "string"}),
-                    {"id": 5, "name": "b", "tags": []},
-                ),
-            )
-        ],
-    )
+    kafka.send(topic, [framed(second, encoded(tagged, {"id": 5, "name": "b", "tags": []}))])
     outcome = lab.refresh("s")
     assert (outcome.error, outcome.rows_out, outcome.problems) == (None, 1, ())
     assert len(registry.paths) == 3

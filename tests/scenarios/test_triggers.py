@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from freshline.testing import Crash
+from tests.scenarios.shop import bag
 
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE"
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -82,8 +83,7 @@ class Model:
 
 
 def shown(lab, name: str) -> Counter[tuple[object, ...]]:
-    rows = [tuple(row.values()) for row in lab.rows(name)]
-    return Counter(tuple(each.astimezone(UTC) if isinstance(each, datetime) else each for each in row) for row in rows)
+    return bag(lab.rows(name))
 
 
 @pytest.mark.long

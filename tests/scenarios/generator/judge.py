@@ -10,18 +10,15 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-from freshline.compute.cancellation import Cancellation
 from freshline.errors import DeclarationErrors, IncrementalError, RequestError
-from freshline.plan.request import RefreshRequest
 from freshline.query.clock import ClockSpan
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.keys import Affected, find_affected
-from freshline.run import open_runtime, refresh_table
 from freshline.testing import Lab
 from freshline.values.clock import CLOCK
-from freshline.values.names import TableName
 from freshline.values.reason import Reason
 from freshline.values.result import RefreshResult
+from tests.crashes import another_engine, refresh_by
 from tests.scenarios.generator.case import BEGINNING, FIRST_DAY, ROUND, Case, Table
 from tests.scenarios.generator.second_engine import BACKWARD, FORWARD, NotReadError, Row, SecondEngine, plain
 from tests.scenarios.generator.values import SPARK, declaration, type_of
@@ -267,24 +264,10 @@ def _overtake(lab: Lab, table: Table, at: str) -> None:
     def other(point: str) -> None:
         if point == at and not taken:
             taken.append(point)
-            _engine(lab, table, older + 1, lambda name: None)
+            refresh_by(another_engine(lab, older + 1), table.name)
 
-    _engine(lab, table, older, other)
+    refresh_by(another_engine(lab, older, other), table.name)
     lab.restart()
-
-
-def _engine(lab: Lab, table: Table, epoch: int, failpoint: Callable[[str], None]) -> None:
-    runtime = open_runtime(
-        lab.settings,
-        lab.runtime.graph,
-        lab.runtime.sessions.root,
-        lab.runtime.control,
-        clock=lab.clock,
-        epoch=epoch,
-        failpoint=failpoint,
-    )
-    name = TableName.parse(table.name)
-    refresh_table(runtime, name, RefreshRequest(), cancellation=Cancellation(), progress=lambda message: None)
 
 
 def _name_first_day(lab: Lab, table: Table, number: int, counts: Counts) -> Failure | None:

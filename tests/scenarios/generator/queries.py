@@ -7,7 +7,7 @@ query gives follows from the rows it reads: windows that rank by an incomplete o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from tests.scenarios.generator.definitions import (
@@ -56,6 +56,7 @@ class _From:
     key: Term | None = None
 
 
+@dataclass
 class Queries:
     """Draws queries over some sources. `deep` is how many queries may stand inside of each other.
 
@@ -67,31 +68,17 @@ class Queries:
     of all that was drawn so far.
     """
 
-    def __init__(
-        self,
-        random: Random,
-        relations: Sequence[Relation],
-        deep: int = 3,
-        *,
-        doubles: bool = False,
-        thresholds: bool = False,
-        subqueries: bool = False,
-        windows: bool = False,
-        patterns: bool = False,
-        intervals: bool = False,
-        other_forms: bool = False,
-    ) -> None:
-        self.random = random
-        self.relations = tuple(relations)
-        self.deep = deep
-        self.doubles = doubles
-        self.thresholds = thresholds
-        self.subqueries = subqueries
-        self.windows = windows
-        self.patterns = patterns
-        self.intervals = intervals
-        self.other_forms = other_forms
-        self.meanings: list[Meaning] = []
+    random: Random
+    relations: Sequence[Relation]
+    deep: int = 3
+    doubles: bool = False
+    thresholds: bool = False
+    subqueries: bool = False
+    windows: bool = False
+    patterns: bool = False
+    intervals: bool = False
+    other_forms: bool = False
+    meanings: list[Meaning] = field(default_factory=list)
 
     # -- small choices
 
