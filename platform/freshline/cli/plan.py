@@ -24,11 +24,13 @@ from freshline.freshness.exclusion import ExclusionCause, excluded_tables
 from freshline.freshness.feasible import judge_promises
 from freshline.freshness.intentions import FreshnessOverride, Intentions, Suspension, apply_overrides
 from freshline.plan.disk import DiskForecast, forecast_disk, history_seconds
+from freshline.plan.event_time import EventTimeFacts
 from freshline.plan.models import models_text
 from freshline.plan.project import open_project
 from freshline.report.alerts.channels.configured import channel_problems
 from freshline.report.intention_text import intention_lines
 from freshline.report.table_text import bytes_text, freshness_text, table_text, wrapped_lines
+from freshline.values.json import to_json
 from freshline.values.names import TableName
 from freshline.values.settings import Settings
 from freshline.values.spec import SourceSpec, TableSpec
@@ -36,7 +38,6 @@ from freshline.values.spec import SourceSpec, TableSpec
 if TYPE_CHECKING:
     from freshline.freshness.record import Heartbeat
     from freshline.plan.definition import DefinitionChange
-    from freshline.plan.event_time import EventTimeFacts
     from freshline.values.result import RefreshResult
 
 HEADERS = [
@@ -122,30 +123,14 @@ class PlanLine:
 
     def as_json(self) -> dict[str, Any]:
         """The object that `freshline plan --json` prints."""
+        values: dict[str, Any] = to_json(self)
+        del values["by_date"]
         return {
-            "table": str(self.table),
-            "kind": self.kind,
-            "mode": self.mode,
-            "mode_reason": self.mode_reason,
-            "freshness_seconds": self.freshness_seconds,
-            "declaration": self.declaration,
-            "reads": [str(name) for name in self.reads],
-            "written_at": self.written_at,
-            "declared_freshness_seconds": self.declared_freshness_seconds,
+            **values,
             "override": None if self.override is None else self.override.as_json(),
             "suspended": None if self.suspended is None else self.suspended.as_json(),
-            "blocked_by": None if self.blocked_by is None else str(self.blocked_by),
-            "paused": self.paused,
-            "feasible": self.feasible,
-            "feasible_reason": self.feasible_reason,
-            "change": self.change,
-            "change_about": list(self.change_about),
             "disk": None if self.disk is None else self.disk.as_json(),
             "event_time": None if self.event_time is None else self.event_time.as_json(),
-            "models": self.models,
-            "crossings": list(self.crossings),
-            "clock": None if self.clock is None else self.clock.isoformat(),
-            "notes": list(self.notes),
         }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from freshline.declare.graph import Graph
 from freshline.values.freshness import Freshness
+from freshline.values.json import to_json
 from freshline.values.names import TableName
 from freshline.values.spec import SourceSpec
 
@@ -52,13 +53,9 @@ class Suspension:
 
     def as_json(self) -> dict[str, Any]:
         """The object `suspended` that `freshline status --json` prints."""
-        return {
-            "by": self.by,
-            "reason": self.reason,
-            "at": self.at.isoformat(),
-            "until": None if self.until is None else self.until.isoformat(),
-            "automatic": self.automatic,
-        }
+        values: dict[str, Any] = to_json(self)
+        del values["table"]
+        return values
 
 
 @dataclass(frozen=True)

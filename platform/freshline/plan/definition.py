@@ -21,6 +21,7 @@ from freshline.errors import FormatError, RequestError
 from freshline.query.functions import GENERATORS, is_aggregate, name_of
 from freshline.query.query import Query
 from freshline.sql.managing import BEGINNING
+from freshline.values.json import from_json, to_compact_json
 from freshline.values.names import TableName
 from freshline.values.query import SqlQuery
 from freshline.values.spec import TableSpec
@@ -71,17 +72,7 @@ class Definition:
 
     def as_json(self) -> dict[str, Any]:
         """The object that is kept beside the tables."""
-        return {
-            "freshline": FORMAT,
-            "fingerprint": self.fingerprint,
-            "query": self.query,
-            "columns": list(self.columns),
-            "primary_key": list(self.primary_key),
-            "partitioned_by": list(self.partitioned_by),
-            "arrival": self.arrival,
-            "rest": self.rest,
-            **({"models": dict(self.models)} if self.models else {}),
-        }
+        return {"freshline": FORMAT, **to_compact_json(self)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Definition:
@@ -91,16 +82,8 @@ class Definition:
                 f"a kept declaration has format {value['freshline']}, this freshline reads up to {FORMAT}. "
                 "Use the freshline that wrote it, or a newer one."
             )
-        return cls(
-            value["fingerprint"],
-            value["query"],
-            tuple(value["columns"]),
-            tuple(value["primary_key"]),
-            tuple(value["partitioned_by"]),
-            bool(value["arrival"]),
-            value["rest"],
-            dict(value.get("models", {})),
-        )
+        found: Definition = from_json(value, cls)
+        return found
 
 
 def definition_of(spec: TableSpec) -> Definition:

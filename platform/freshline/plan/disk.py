@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from freshline.values.json import to_json
 from freshline.values.spec import Mode, Spec
 
 LEAST_COMMITS = 3
@@ -48,12 +49,7 @@ class DiskForecast:
 
     def as_json(self) -> dict[str, Any]:
         """The object `disk` that `freshline plan --json` prints."""
-        return {
-            "history_seconds": self.history_seconds,
-            "history_bytes": self.history_bytes,
-            "growth_bytes_a_day": self.growth_bytes_a_day,
-            "commits_an_hour": round(self.commits_an_hour, 2),
-        }
+        return {**to_json(self), "commits_an_hour": round(self.commits_an_hour, 2)}
 
 
 def forecast_disk(commits: Sequence[CommitSize], history: int) -> DiskForecast | None:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, assert_never
 
 from freshline.errors import UNREADABLE, FormatError, ReadError, shown_problem
+from freshline.values.json import from_json, to_json
 
 FORMAT = 1
 DEFAULT_EXPIRY_DAYS = 30
@@ -188,18 +189,7 @@ class Consumer:
         return now >= self.expires_at
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "freshline_consumer": FORMAT,
-            "name": self.name,
-            "table": self.table,
-            "table_id": self.table_id,
-            "version": self.version,
-            "commit": self.commit,
-            "rows_first": self.rows_first,
-            "expiry_seconds": self.expiry_seconds,
-            "moved_at": self.moved_at.isoformat(),
-            "expires_at": self.expires_at.isoformat(),
-        }
+        return {"freshline_consumer": FORMAT, **to_json(self)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], where: str) -> Consumer:
@@ -212,17 +202,8 @@ class Consumer:
                 where=where,
             )
         try:
-            return cls(
-                name=str(value["name"]),
-                table=str(value["table"]),
-                table_id=str(value["table_id"]),
-                version=int(value["version"]),
-                expiry_seconds=int(value["expiry_seconds"]),
-                moved_at=datetime.fromisoformat(value["moved_at"]).astimezone(UTC),
-                expires_at=datetime.fromisoformat(value["expires_at"]).astimezone(UTC),
-                rows_first=bool(value["rows_first"]),
-                commit=None if value.get("commit") is None else str(value["commit"]),
-            )
+            consumer: Consumer = from_json(value, cls)
+            return consumer
         except UNREADABLE as error:
             raise FormatError(
                 f"the consumer is damaged ({shown_problem(error)}). Somebody changed the file: put it back, or remove "

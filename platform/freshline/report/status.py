@@ -27,6 +27,7 @@ from freshline.freshness.lag import LagFacts, data_timestamps, lag_seconds, stan
 from freshline.freshness.record import Check
 from freshline.plan.cut import RootPositions, disagreement
 from freshline.values.connector import RETRIED_IN
+from freshline.values.json import to_json
 from freshline.values.names import TableName
 from freshline.values.receipt import Receipt
 from freshline.values.result import RefreshResult, State, TableKind
@@ -46,14 +47,6 @@ class LastRefresh:
     reason: str
     seconds: float | None
     at: datetime
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "strategy": self.strategy,
-            "reason": self.reason,
-            "seconds": None if self.seconds is None else round(self.seconds, 3),
-            "at": self.at.isoformat(),
-        }
 
 
 @dataclass(frozen=True)
@@ -119,41 +112,12 @@ class TableStatus:
 
     def as_json(self) -> dict[str, Any]:
         """The object that `freshline status --json` prints."""
+        values: dict[str, Any] = to_json(self)
+        del values["unreadable"]
         return {
-            "table": str(self.table),
-            "kind": self.kind,
-            "mode": self.mode,
-            "mode_reason": self.mode_reason,
-            "freshness_seconds": self.freshness_seconds,
-            "data_timestamp": None if self.data_timestamp is None else self.data_timestamp.isoformat(),
-            "lag_seconds": None if self.lag_seconds is None else round(self.lag_seconds, 3),
-            "state": self.state,
-            "version": self.version,
-            "rows": self.rows,
-            "quarantined": self.quarantined,
-            "last_refresh": None if self.last_refresh is None else self.last_refresh.as_json(),
-            "error": None if self.error is None else dict(self.error),
-            "problems": list(self.problems),
-            "declared_freshness_seconds": self.declared_freshness_seconds,
+            **values,
             "override": None if self.override is None else self.override.as_json(),
             "suspended": None if self.suspended is None else self.suspended.as_json(),
-            "blocked_by": None if self.blocked_by is None else str(self.blocked_by),
-            "paused": self.paused,
-            "feasible": self.feasible,
-            "feasible_reason": self.feasible_reason,
-            "event_timestamp": None if self.event_timestamp is None else self.event_timestamp.isoformat(),
-            "event_lag_seconds": None if self.event_lag_seconds is None else round(self.event_lag_seconds, 3),
-            "watermark": None if self.watermark is None else self.watermark.isoformat(),
-            "watermark_held_by": list(self.watermark_held_by),
-            "watermark_moved_at": None if self.watermark_moved_at is None else self.watermark_moved_at.isoformat(),
-            "late_rows": self.late_rows,
-            "ahead_rows": self.ahead_rows,
-            "late_by_seconds": self.late_by_seconds,
-            "open_windows": self.open_windows,
-            "files": self.files,
-            "size_bytes": self.size_bytes,
-            "retained_bytes": self.retained_bytes,
-            "stands_still": self.stands_still,
         }
 
 

@@ -59,6 +59,7 @@ from freshline.refresh.runtime import Progress, Runtime
 from freshline.refresh.time_partitions import read_time_partition, within
 from freshline.run.savepoint import finish_restore
 from freshline.values.closing import Closing
+from freshline.values.json import to_json
 from freshline.values.names import TableName
 from freshline.values.partition import Interval, partition_name
 from freshline.values.position import Position, TablePosition
@@ -104,19 +105,9 @@ class Verification:
 
     def as_json(self) -> dict[str, Any]:
         """The object that `freshline verify --json` prints."""
-        return {
-            "table": str(self.table),
-            "partitions": list(self.partitions),
-            "equal": self.equal,
-            "missing": self.missing,
-            "extra": self.extra,
-            "unverified": self.unverified,
-            "version": self.version,
-            "seconds": round(self.seconds, 3),
-            "samples": list(self.samples),
-            "error": self.error,
-            "detail": self.detail,
-        }
+        values = to_json(replace(self, differences=()))
+        del values["differences"]
+        return {**values, "samples": list(self.samples)}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 from freshline.freshness.alert import PROCESSES, AlertEvent, AlertKind, AlertLevel, Delivery
 from freshline.report.alerts.conditions import moment_text
 from freshline.report.table_text import printable
+from freshline.values.json import to_json
 
 _WORDS = {
     AlertKind.LATE: "late",
@@ -67,20 +68,9 @@ class Message:
 
     def as_json(self) -> dict[str, Any]:
         """The object that a webhook gets."""
-        return {
-            "id": self.id,
-            "event": str(self.event),
-            "level": str(self.level),
-            "table": None if self.kind in PROCESSES else self.subject,
-            "kind": str(self.kind),
-            "cause": self.cause,
-            "since": self.since.isoformat(),
-            "at": self.at.isoformat(),
-            "recovered_at": None if self.recovered_at is None else self.recovered_at.isoformat(),
-            "link": self.link,
-            "environment": self.environment,
-            "project": self.project,
-        }
+        values = to_json(self)
+        subject = values.pop("subject")
+        return {**values, "table": None if self.kind in PROCESSES else subject}
 
 
 def message_of(delivery: Delivery, environment: str, project: str) -> Message:
