@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,9 @@ def command(past: bool, project: Path | None, as_json: bool) -> None:
     # SQLAlchemy is imported when it is used, like all that is heavy.
     from freshline.commit.control_store import ControlStore
 
-    store = ControlStore.open(settings.control_store, settings.umask)
-    try:
+    with closing(ControlStore.open(settings.control_store, settings.umask)) as store:
         alerts = store.alerts.alerts() if past or as_json else store.alerts.open_alerts()
         untold = untold_alerts(settings, store, datetime.now(UTC))
-    finally:
-        store.close()
     click.echo(json.dumps([alert_json(alert) for alert in alerts], indent=2) if as_json else alerts_text(alerts, past))
     name_beside(untold)
 

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -246,11 +247,8 @@ def _control_store(settings: Settings) -> str:
     from freshline.commit.delta_log import read_newest
     from freshline.commit.warehouse import Warehouse
 
-    store = ControlStore.open(settings.control_store, settings.umask)
-    try:
+    with closing(ControlStore.open(settings.control_store, settings.umask)) as store:
         known = len(store.last_refreshes())
-    finally:
-        store.close()
     tables = () if known else Warehouse(settings.warehouse).tables()
     if any((newest := read_newest(path)) is not None and newest.receipt is not None for path in tables):
         raise StorageError(
@@ -312,11 +310,8 @@ def _alerts(settings: Settings) -> str:
     wrong = channel_problems(settings)
     if wrong:
         raise SettingsError("; ".join(map(str, wrong)))
-    store = open_for_a_look(settings.control_store, settings.umask)
-    try:
+    with closing(open_for_a_look(settings.control_store, settings.umask)) as store:
         found = untold_alerts(settings, store, datetime.now(UTC))
-    finally:
-        store.close()
     if found:
         raise DeliveryError("; ".join(error.message for error in found))
     return f"channels {', '.join(channel.name for channel in settings.alerts.channels)} can be used"

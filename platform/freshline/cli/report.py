@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,8 +79,7 @@ def read_board(settings: Settings, shown: timedelta, now: datetime) -> Board:
 
     standing = open_valid_project(settings)
     mistakes = [str(error) for each in standing.mistaken for error in each.errors]
-    store = ControlStore.open(settings.control_store, settings.umask)
-    try:
+    with closing(ControlStore.open(settings.control_store, settings.umask)) as store:
         reader = BoardReader(
             settings,
             store,
@@ -89,8 +89,6 @@ def read_board(settings: Settings, shown: timedelta, now: datetime) -> Board:
         return reader.read(
             standing.graph, now, now - shown, lambda rows: worst_first(rows, MOST_PAGES), mistakes=mistakes
         )
-    finally:
-        store.close()
 
 
 def write_file(file: Path, text: str) -> int:

@@ -388,15 +388,12 @@ def forget_heartbeats(settings: Settings, names: Sequence[str], say: Callable[[s
     from freshline.commit.control_store import ControlStore
 
     try:
-        store = ControlStore.open(settings.control_store, settings.umask)
-        try:
+        with closing(ControlStore.open(settings.control_store, settings.umask)) as store:
             for name in names:
                 store.heartbeats.forget(name)
             watch = store.heartbeats.read().get(_WATCH)
             if watch is not None and is_gone(watch.detail):
                 store.heartbeats.forget(_WATCH)
-        finally:
-            store.close()
     except FreshlineError as error:
         # The processes are ended all the same; a watch that runs elsewhere will say that it is silent.
         say(str(error))

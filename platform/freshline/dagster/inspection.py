@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -43,11 +43,8 @@ class Inspection:
 @contextmanager
 def opened(settings: Settings) -> Iterator[ControlStore]:
     """The control store for one tick: kept open, it would go on with a file that somebody has moved away."""
-    control = ControlStore.open(settings.control_store, settings.umask)
-    try:
+    with closing(ControlStore.open(settings.control_store, settings.umask)) as control:
         yield control
-    finally:
-        control.close()
 
 
 def switches(context: SensorEvaluationContext) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ reads it finds the declaration before or the one after.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -211,23 +212,17 @@ def _not_in_sql(settings: Settings, name: TableName, file: Path) -> RequestError
 
 def _require_control_store(settings: Settings, name: TableName) -> None:
     """A declaration that is away, with what was decided about it left, would be half a drop. Raises StorageError."""
-    control = ControlStore.open(settings.control_store, settings.umask)
-    try:
+    with closing(ControlStore.open(settings.control_store, settings.umask)) as control:
         control.intentions.forget_failures(name)
-    finally:
-        control.close()
 
 
 def _forget(settings: Settings, name: TableName) -> None:
     """A table of this name that is declared later begins without what was decided about this one."""
-    control = ControlStore.open(settings.control_store, settings.umask)
-    try:
+    with closing(ControlStore.open(settings.control_store, settings.umask)) as control:
         intentions = control.intentions.read()
         if name in intentions.overrides or name in intentions.suspensions:
             control.intentions.change(remove_overrides=[name], remove_suspensions=[name])
         control.intentions.forget_failures(name)
-    finally:
-        control.close()
 
 
 def _file_of(settings: Settings, name: TableName) -> Path:
