@@ -856,6 +856,16 @@ def shown_problem(error: Exception) -> str:
     return f"{type(error).__name__} {str(error)[:200]}".rstrip()
 
 
+def require_format(found: object, known: int, what: str, where: str | None = None) -> None:
+    """Raise FormatError for something of a newer format than is known, or of none."""
+    if not isinstance(found, int) or found > known:
+        raise FormatError(
+            f"{what} has format {found}, this freshline reads up to {known}. "
+            "Use the freshline that wrote it, or a newer one.",
+            where=where,
+        )
+
+
 def error_from_json(value: Mapping[str, Any] | str) -> FreshlineError:
     """The error that `as_json` made an object of: of its own class where its code says enough, else a ReportedError.
 

@@ -13,7 +13,7 @@ from freshline.cli.ask import ask, connect
 from freshline.cli.declared import open_declared
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
-from freshline.cli.refresh import exit_code, outcome_lines
+from freshline.cli.refresh import exit_code, outcome_lines, print_each
 from freshline.declare.graph import Graph
 from freshline.engine.client import EngineClient
 from freshline.sql.managing import read_start
@@ -97,11 +97,6 @@ def take_up(
     """Refresh the tables as it is asked of each, one after the other, and print each outcome unless `quiet`."""
     outcomes: list[dict[str, Any]] = []
     for name, arguments in asked.items():
-        for event in ask(engine, "refresh", progress, tables=[str(name)], **arguments):
-            if event["type"] != "outcome":
-                continue
-            outcomes.append(dict(event["outcome"]))
-            if not quiet:
-                for line in outcome_lines(event["outcome"]):
-                    progress.print(line)
+        events = ask(engine, "refresh", progress, tables=[str(name)], **arguments)
+        outcomes += print_each(events, "outcome", outcome_lines, progress, quiet=quiet)
     return outcomes

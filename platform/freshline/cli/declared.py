@@ -10,8 +10,11 @@ import click
 
 from freshline.cli.failures import name_beside
 from freshline.declare.graph import Graph
+from freshline.errors import RequestError
 from freshline.plan import valid_project
 from freshline.report.table_text import printable
+from freshline.values.names import TableName
+from freshline.values.rules import nearest
 from freshline.values.settings import Settings
 
 
@@ -22,6 +25,21 @@ def open_declared(settings: Settings, wanted: Collection[str] = ()) -> Graph:
     are in no declaration of the folder.
     """
     return valid_project.open_graph(settings, wanted, lambda error: name_beside([error]))
+
+
+def find_declared(graph: Graph, name: TableName) -> TableName:
+    """The name of a table or source as it is declared. Raises RequestError where none has it."""
+    if name not in graph:
+        raise RequestError(f"there is no table or source {name}.{nearest(str(name), map(str, graph.order))}")
+    return graph.spec(name).name
+
+
+def parse_name(text: str) -> TableName:
+    """The name that a person typed. Raises RequestError for what is none."""
+    try:
+        return TableName.parse(text)
+    except ValueError as error:
+        raise RequestError(str(error)) from error
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import click
 from freshline.cli.apply import take_up
 from freshline.cli.ask import ask, ask_on, connect
 from freshline.cli.backfill import show_backfill
-from freshline.cli.declared import named_mistakes, open_declared
+from freshline.cli.declared import find_declared, named_mistakes, open_declared
 from freshline.cli.describe import describe
 from freshline.cli.explain import explain, explain_promises
 from freshline.cli.progress import Progress
@@ -25,7 +25,6 @@ from freshline.cli.savepoint import read_savepoints, savepoint_text, savepoints_
 from freshline.cli.status import open_status, status_text
 from freshline.cli.verify import show_verifications
 from freshline.engine.client import EngineClient
-from freshline.errors import RequestError
 from freshline.sql.managing import (
     AlterQuery,
     Create,
@@ -48,12 +47,10 @@ from freshline.sql.managing import (
     Suspend,
     Verify,
 )
-from freshline.values.names import TableName
-from freshline.values.rules import nearest
 from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
-    from freshline.declare.graph import Graph
+    pass
 
 Answer = Callable[[object, str], None]
 
@@ -89,11 +86,11 @@ def answer_managing(
             from freshline.manage.declaration import declaration_text
 
             graph = open_declared(settings, [str(table)])
-            text = declaration_text(settings, graph, _known(graph, table))
+            text = declaration_text(settings, graph, find_declared(graph, table))
             return report({"table": str(table), "statement": text}, text)
         case Describe(table, extended):
             graph = open_declared(settings, [str(table)])
-            value, text = describe(settings, graph, _known(graph, table), extended=extended)
+            value, text = describe(settings, graph, find_declared(graph, table), extended=extended)
             return report(value, text)
         case Explain(table):
             text, found = explain(settings, [str(table)])[0]
@@ -247,10 +244,3 @@ def _change(settings: Settings, statement: SetFreshness | ResetFreshness | Suspe
 
 def _duration(seconds: int | None) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=seconds)
-
-
-def _known(graph: Graph, name: TableName) -> TableName:
-    if name not in graph:
-        known = [str(other) for other in graph.order]
-        raise RequestError(f"there is no table or source {name}.{nearest(str(name), known)}")
-    return graph.spec(name).name

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -298,12 +299,9 @@ def refreshed_fingerprints(
 def _known(settings: Settings) -> Known:
     if not settings.has_control_store:
         return Known()  # nothing was refreshed or decided yet
-    store = open_for_a_look(settings.control_store, settings.umask)
-    try:
+    with closing(open_for_a_look(settings.control_store, settings.umask)) as store:
         scheduler = store.heartbeats.read().get("scheduler")
         return Known(store.last_refreshes(), store.intentions.read(), store.seconds(), scheduler)
-    finally:
-        store.close()
 
 
 def _changes(graph: Graph, settings: Settings, refreshed: Mapping[TableName, str]) -> dict[TableName, DefinitionChange]:

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from freshline.cli.ask import ask, connect
+from freshline.cli.declared import find_declared, parse_name
 from freshline.cli.failures import name_beside
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.refresh import show_outcomes
 from freshline.cli.terminal import show, terminal_width
-from freshline.errors import RequestError
 from freshline.plan.valid_project import open_valid_project
 from freshline.report.table_text import printable, wrapped_lines
 from freshline.values.names import TableName
-from freshline.values.rules import nearest
 from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
@@ -93,18 +92,9 @@ def rejected_text(records: Sequence[RejectedRecord], name: TableName, most: int 
 
 def _name(text: str, settings: Settings) -> TableName:
     """The source as it is declared. One whose declaration has a mistake is there too. Raises RequestError."""
-    try:
-        name = TableName.parse(text)
-    except ValueError as error:
-        raise RequestError(str(error)) from error
-    standing = open_valid_project(settings)
+    name, standing = parse_name(text), open_valid_project(settings)
     name_beside(standing.errors)
-    if name in standing.graph:
-        return standing.graph.spec(name).name
-    if name in standing.left_out:
-        return name
-    known = [str(other) for other in standing.graph.order]
-    raise RequestError(f"there is no table or source {name}.{nearest(str(name), known)}")
+    return name if name in standing.left_out else find_declared(standing.graph, name)
 
 
 @command.command(epilog="\b\nExample:\n  freshline quarantine retry event")

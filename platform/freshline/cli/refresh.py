@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,19 +85,30 @@ def parse_partition(text: str) -> list[list[str]]:
 
 def show_outcomes(events: Iterable[Mapping[str, Any]], progress: Progress, as_json: bool) -> int:
     """Print each outcome as it comes (or all as one list in JSON); the exit code says whether all went well."""
-    outcomes = []
-    for event in events:
-        if event["type"] != "outcome":
-            continue
-        outcomes.append(event["outcome"])
-        if not as_json:
-            for line in outcome_lines(event["outcome"]):
-                progress.print(line)
+    outcomes = print_each(events, "outcome", outcome_lines, progress, quiet=as_json)
     if as_json:
         click.echo(json.dumps(outcomes, indent=2))
     elif not outcomes:
         progress.print("nothing to do")
     return exit_code(outcomes)
+
+
+def print_each(
+    events: Iterable[Mapping[str, Any]],
+    kind: str,
+    lines_of: Callable[[Mapping[str, Any]], Iterable[str]],
+    progress: Progress,
+    *,
+    quiet: bool,
+) -> list[dict[str, Any]]:
+    """The answers of one kind among the events; each is printed as it comes, unless `quiet`."""
+    found = []
+    for event in events:
+        if event["type"] == kind:
+            found.append(dict(event[kind]))
+            for line in () if quiet else lines_of(event[kind]):
+                progress.print(line)
+    return found
 
 
 def exit_code(outcomes: Iterable[Mapping[str, Any]]) -> int:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from freshline.cli.declared import open_declared
+from freshline.cli.declared import find_declared, open_declared, parse_name
 from freshline.cli.options import json_option, open_settings, project_option
-from freshline.errors import RequestError
 from freshline.report.table_text import count_text, duration_text, table_text
-from freshline.values.names import TableName
-from freshline.values.rules import nearest
 from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
@@ -45,25 +43,16 @@ def command(table: str | None, limit: int, changes: bool, project: Path | None, 
 
 def read_refreshes(settings: Settings, table: str | None, limit: int, *, changes: bool = False) -> list[RefreshResult]:
     """The newest records. Raises RequestError for a table that is not declared and has none."""
-    try:
-        name = None if table is None else TableName.parse(table)
-    except ValueError as error:
-        raise RequestError(str(error)) from error
+    name = None if table is None else parse_name(table)
     records: list[RefreshResult] = []
     if settings.has_control_store:
         # SQLAlchemy is imported when it is used, like all that is heavy.
         from freshline.commit.control_store import ControlStore
 
-        store = ControlStore.open(settings.control_store, settings.umask)
-        try:
+        with closing(ControlStore.open(settings.control_store, settings.umask)) as store:
             records = store.refreshes(name, limit, checks=not changes)
-        finally:
-            store.close()
     if not records and name is not None:
-        graph = open_declared(settings, [str(name)])
-        if name not in graph:
-            known = [str(other) for other in graph.order]
-            raise RequestError(f"there is no table or source {name}.{nearest(str(name), known)}")
+        find_declared(open_declared(settings, [str(name)]), name)
     return records
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -162,11 +162,8 @@ class StatusReader:
 @contextmanager
 def open_status(settings: Settings, graph: Graph, *, once: bool = False) -> Iterator[StatusReader]:
     """A reader of the status. With `once` for a single call, which then loads no SQLAlchemy."""
-    store = _open_store(settings, once=once)
-    try:
+    with closing(_open_store(settings, once=once)) as store:
         yield StatusReader(settings, graph, store)
-    finally:
-        store.close()
 
 
 def untold_alerts(settings: Settings, store: ControlStore | ControlReader, now: datetime) -> list[DeliveryError]:

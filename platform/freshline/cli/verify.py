@@ -13,7 +13,7 @@ from freshline.cli.ask import ask, connect
 from freshline.cli.failures import FAILED
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
-from freshline.cli.refresh import parse_partition
+from freshline.cli.refresh import parse_partition, print_each
 from freshline.errors import RequestError
 from freshline.report.table_text import count_text, duration_text, padded, printable
 
@@ -48,14 +48,7 @@ def command(tables: Sequence[str], partitions: Sequence[str], project: Path | No
 
 def show_verifications(events: Iterable[Mapping[str, Any]], progress: Progress, as_json: bool) -> int:
     """Print each verification as it comes (or all as one list in JSON); the exit code says whether all are equal."""
-    verifications = []
-    for event in events:
-        if event["type"] != "verification":
-            continue
-        verifications.append(event["verification"])
-        if not as_json:
-            for line in verification_lines(event["verification"]):
-                progress.print(line)
+    verifications = print_each(events, "verification", verification_lines, progress, quiet=as_json)
     if as_json:
         click.echo(json.dumps(verifications, indent=2))
     return 0 if all(verification["equal"] for verification in verifications) else FAILED

@@ -34,7 +34,6 @@ from freshline.dagster.project import FreshlineProject
 from freshline.dagster.selection import ALL, Selection
 from freshline.dagster.sensors import batch_sensor, janitor_sensor, supervisor_sensor, verify_sensor
 from freshline.dagster.translator import FreshlineTranslator
-from freshline.declare.graph import Graph
 from freshline.errors import DeclarationError, DeclarationErrors
 from freshline.plan.valid_project import Mistaken
 from freshline.report.descriptions import describe_columns
@@ -115,7 +114,7 @@ def build_assets(
     ]
     shown: list[AssetsDefinition | AssetSpec] = [
         spec
-        if _in_place(graph, name)
+        if graph.spec(name).is_read_in_place
         else executable_asset(
             spec,
             Materialization(
@@ -193,8 +192,3 @@ def build_sensors(
     ]
     tables = keys.only(table.name for table in graph.tables)
     return [*found, verify_sensor(settings, graph, keys)] if tables else found
-
-
-def _in_place(graph: Graph, name: TableName) -> bool:
-    spec = graph.spec(name)
-    return spec.is_read_in_place

@@ -37,26 +37,21 @@ class Verdict:
 
     def evaluation(self, key: AssetKey) -> AssetCheckEvaluation:
         """As an event without a run; `key` is that of the table."""
-        return AssetCheckEvaluation(
-            asset_key=key,
-            check_name=self.check,
-            passed=self.passed,
-            severity=self.severity,
-            description=self.description,
-            metadata=self.metadata,
-            blocking=False,
-        )
+        return AssetCheckEvaluation(**self._facts(key), blocking=False)
 
     def result(self, key: AssetKey) -> AssetCheckResult:
         """As the result of a run of the check; `key` is that of the table."""
-        return AssetCheckResult(
-            asset_key=key,
-            check_name=self.check,
-            passed=self.passed,
-            severity=self.severity,
-            description=self.description,
-            metadata=self.metadata,
-        )
+        return AssetCheckResult(**self._facts(key))
+
+    def _facts(self, key: AssetKey) -> dict[str, Any]:
+        return {
+            "asset_key": key,
+            "check_name": self.check,
+            "passed": self.passed,
+            "severity": self.severity,
+            "description": self.description,
+            "metadata": self.metadata,
+        }
 
 
 def verdict(

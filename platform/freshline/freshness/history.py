@@ -11,7 +11,7 @@ it counts by the lag before and the other by the lag after.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 
 from freshline.values.result import RefreshResult
@@ -164,23 +164,8 @@ class Summary:
 
 def mark_of(result: RefreshResult) -> Mark:
     """The mark of a result."""
-    return Mark(
-        result.at,
-        str(result.state),
-        cut_text(result.reason),
-        result.strategy,
-        result.committed,
-        result.version,
-        result.rows_in,
-        result.rows_out,
-        result.rejected,
-        result.seconds,
-        result.cpu_seconds,
-        result.lag_seconds,
-        result.freshness_seconds,
-        result.mode,
-        result.cause,
-    )
+    same = {each.name: getattr(result, each.name) for each in fields(Mark)}
+    return Mark(**{**same, "state": str(result.state), "reason": cut_text(result.reason)})
 
 
 def sums_of(result: RefreshResult) -> RefreshSums:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -125,18 +125,7 @@ class IntentionWriter:
         if not decision.changes:
             return [self.record(decision.table, State.ALTERED, decision.sentence, intentions, now)]
         return [
-            RefreshResult(
-                table=change.table,
-                at=now,
-                state=State.ALTERED,
-                strategy=None,
-                reason=str(change),
-                seconds=0.0,
-                version=None,
-                fingerprint=self.graph.spec(change.table).fingerprint,
-                mode=str(change.mode_after),
-                cause=MANUAL,
-            )
+            replace(self.record(change.table, State.ALTERED, str(change), intentions, now), mode=str(change.mode_after))
             for change in decision.changes
         ]
 
@@ -156,11 +145,8 @@ def open_intention_writer(project: Project, clock: Clock, table: str) -> Iterato
         folder = None if project is None else Path(str(project))
         settings = read_settings(find_project(folder), os.environ)
     graph = open_graph(settings, [table])
-    control = ControlStore.open(settings.control_store, settings.umask)
-    try:
+    with closing(ControlStore.open(settings.control_store, settings.umask)) as control:
         yield IntentionWriter(graph, control, clock)
-    finally:
-        control.close()
 
 
 def utc_now() -> datetime:

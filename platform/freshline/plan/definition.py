@@ -17,7 +17,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from freshline.errors import FormatError, RequestError
+from freshline.errors import RequestError, require_format
 from freshline.query.functions import GENERATORS, is_aggregate, name_of
 from freshline.query.query import Query
 from freshline.sql.managing import BEGINNING
@@ -77,11 +77,7 @@ class Definition:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Definition:
         """The definition that was kept. Raises FormatError for one of a newer format."""
-        if int(value["freshline"]) > FORMAT:
-            raise FormatError(
-                f"a kept declaration has format {value['freshline']}, this freshline reads up to {FORMAT}. "
-                "Use the freshline that wrote it, or a newer one."
-            )
+        require_format(int(value["freshline"]), FORMAT, "a kept declaration")
         found: Definition = from_json(value, cls)
         return found
 

@@ -6,7 +6,7 @@ input, any change of all. Nothing is read but the declaration and the columns of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from freshline.declare.graph import Graph
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.choose import Candidates, find_candidates
 from freshline.plan.event_time import EventTimeFacts, event_time_facts, is_over_event_time
-from freshline.plan.models import model_key, models_of, models_text
+from freshline.plan.models import model_key, models_text
 from freshline.plan.read_interval import ReadInterval, read_intervals
 from freshline.plan.request import RefreshRequest
 from freshline.plan.step import Situation
@@ -144,13 +144,15 @@ def explain_table(
         if name not in logs:
             cases.append(_case(spec, columns, f"any change of {name}", {name: ChangeKind.MUTATE}, types))
     if spec.has_timers:
-        cases.append(_case(spec, columns, f"the watermark of {_names(spec.driving)} passes timers", {}, types))
+        cases.append(
+            _case(spec, columns, f"the watermark of {' and '.join(map(str, spec.driving))} passes timers", {}, types)
+        )
     if len(spec.driving) > 1:
         every = {name: ChangeKind.APPEND if name in logs else ChangeKind.MUTATE for name in spec.driving}
         cases.append(_case(spec, columns, "any change of all inputs", every, types))
     if spec.lookups:
         lookups = dict.fromkeys(sorted(spec.lookups, key=str), ChangeKind.MUTATE)
-        cases.append(_case(spec, columns, f"any change of {_names(lookups)}", lookups, types))
+        cases.append(_case(spec, columns, f"any change of {' and '.join(map(str, lookups))}", lookups, types))
     if spec.is_temporal:
         cases.append(_case(spec, columns, "time passes", {}, types))
     crossings = find_crossings(read_query(spec.query)) if spec.is_temporal and isinstance(spec.query, SqlQuery) else ()
@@ -180,7 +182,7 @@ def find_case(
 ) -> Candidates:
     """The steps that are right after these changes; the other inputs stand still."""
     promise = spec.query.promise if isinstance(spec.query, PythonQuery) else ""
-    models = {model_key(model): (model.sha256,) for model in models_of(spec)}
+    models = {model_key(model): (model.sha256,) for model in spec.query.models}
     receipt = Receipt(spec.name, spec.fingerprint, 1, 1, "", "", "", None, {}, 0, 0, "", promise=promise, models=models)
     changes = {
         name: Changes(name, BEFORE, AFTER, kinds.get(name, ChangeKind.NOTHING), change_feed=True) for name in spec.reads
@@ -208,7 +210,3 @@ def _case(
     reads = next((read_intervals(step.reaches, inputs) for step in found.steps if step.reaches), ())
     others = tuple(step.strategy for step in rest)
     return Case(change, first.strategy, first.reason, others, found.refused, keys, reads, first.uses_stored_values)
-
-
-def _names(names: Iterable[TableName]) -> str:
-    return " and ".join(str(name) for name in names)

@@ -18,11 +18,6 @@ from freshline.values.spec import TableSpec
 SHOWN = 12
 
 
-def models_of(spec: TableSpec) -> tuple[KnownModel, ...]:
-    """The models that the query of a table asks."""
-    return spec.query.models
-
-
 def model_key(model: KnownModel) -> str:
     """The name of a model in receipts."""
     return str(model.name).lower()
@@ -35,7 +30,7 @@ def models_text(spec: TableSpec) -> str:
 
 def model_versions(spec: TableSpec) -> dict[str, str]:
     """The SHA-256 of the file of each model that the query of a table asks, by the name of the model."""
-    return {str(model.name): model.sha256 for model in models_of(spec)}
+    return {str(model.name): model.sha256 for model in spec.query.models}
 
 
 def versions_text(models: Mapping[str, str]) -> str:
@@ -52,7 +47,7 @@ def models_after(
 ) -> Mapping[str, tuple[str, ...]]:
     """The models that the receipt of a commit names: `whole` that all rows were computed, `adds` that any were."""
     found = {}
-    for model in models_of(spec):
+    for model in spec.query.models:
         before = () if whole or previous is None else previous.models.get(model_key(model), ())
         found[model_key(model)] = before if before and not adds else (*_without(before, model.sha256), model.sha256)
     return found
@@ -65,7 +60,7 @@ def _without(files: tuple[str, ...], file: str) -> tuple[str, ...]:
 def changed_models(spec: TableSpec, receipt: Receipt) -> str:
     """The models for whose new file all rows are computed, for people; empty for none."""
     names = []
-    for model in models_of(spec):
+    for model in spec.query.models:
         before = receipt.models.get(model_key(model))
         if before is not None and not model.keeps_rows and before[-1:] != (model.sha256,):
             names.append(f"{model.name} {before[-1][:SHOWN]} to {model.sha256[:SHOWN]}" if before else str(model.name))
@@ -76,7 +71,7 @@ def has_rows_of_other_models(spec: TableSpec, receipt: Receipt) -> bool:
     """Whether rows may follow another file of a model than those that are computed now."""
     return any(
         receipt.models.get(model_key(model), (model.sha256,)) != (model.sha256,)
-        for model in models_of(spec)
+        for model in spec.query.models
         if model.keeps_rows
     )
 

@@ -114,11 +114,7 @@ def _check_forced(forced: Sequence[TableSpec], graph: Graph, problems: Problems)
         if refused is not None:
             problems.add(
                 "DELTA_JOIN",
-                f"'delta-join.strategy' is 'FORCE', and changes of {_inputs(spec)} cannot be followed through the "
-                f"query: {refused}. Change the query, or declare AUTO.",
+                f"'delta-join.strategy' is 'FORCE', and changes of {' and '.join(map(str, spec.driving))} cannot be "
+                f"followed through the query: {refused}. Change the query, or declare AUTO.",
                 spec.written_at,
             )
-
-
-def _inputs(spec: TableSpec) -> str:
-    return " and ".join(str(name) for name in spec.driving)

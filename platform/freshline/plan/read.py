@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, assert_never
 
-from freshline.errors import UNREADABLE, FormatError, ReadError, shown_problem
+from freshline.errors import UNREADABLE, FormatError, ReadError, require_format, shown_problem
 from freshline.values.json import from_json, to_json
 
 FORMAT = 1
@@ -194,13 +194,7 @@ class Consumer:
     @classmethod
     def from_json(cls, value: Mapping[str, Any], where: str) -> Consumer:
         """The inverse of `as_json`. Raises FormatError for a newer format, and for a file that is damaged."""
-        found = value.get("freshline_consumer")
-        if not isinstance(found, int) or found > FORMAT:
-            raise FormatError(
-                f"the consumer has format {found}, this freshline reads up to {FORMAT}. "
-                "Use the freshline that wrote it, or a newer one.",
-                where=where,
-            )
+        require_format(value.get("freshline_consumer"), FORMAT, "the consumer", where)
         try:
             consumer: Consumer = from_json(value, cls)
             return consumer

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from freshline.errors import UNREADABLE, FormatError, SavepointError, shown_problem
+from freshline.errors import UNREADABLE, FormatError, SavepointError, require_format, shown_problem
 from freshline.plan.cut import least_of
 from freshline.values.names import PART, TableName
 from freshline.values.position import Position, TablePosition
@@ -128,7 +128,7 @@ class Savepoint:
     @classmethod
     def from_json(cls, value: Mapping[str, Any], where: str) -> Savepoint:
         """The inverse of `as_json`. Raises FormatError for a newer format, and for a file that is damaged."""
-        _require_format(value.get("freshline_savepoint"), "the savepoint", where)
+        require_format(value.get("freshline_savepoint"), FORMAT, "the savepoint", where)
         try:
             return cls(
                 name=str(value["name"]),
@@ -168,7 +168,7 @@ class Restoration:
     @classmethod
     def from_json(cls, value: Mapping[str, Any], where: str) -> Restoration:
         """The inverse of `as_json`. Raises FormatError as that of a savepoint does."""
-        _require_format(value.get("freshline_restore"), "the restore under way", where)
+        require_format(value.get("freshline_restore"), FORMAT, "the restore under way", where)
         try:
             return cls(
                 str(value["id"]),
@@ -286,12 +286,3 @@ def _damaged(what: str, error: Exception, where: str) -> FormatError:
         f"{what} is damaged ({shown_problem(error)}). Somebody changed the file: put it back, or remove it.",
         where=where,
     )
-
-
-def _require_format(found: object, what: str, where: str) -> None:
-    if not isinstance(found, int) or found > FORMAT:
-        raise FormatError(
-            f"{what} has format {found}, this freshline reads up to {FORMAT}. "
-            "Use the freshline that wrote it, or a newer one.",
-            where=where,
-        )

@@ -134,7 +134,7 @@ def _errors_before(settings: Settings) -> Sequence[DeclarationError]:
     try:
         return open_valid_project(settings).errors
     except DeclarationError as error:
-        return error.errors if isinstance(error, DeclarationErrors) else (error,)
+        return _each(error)
 
 
 def open_valid_project(settings: Settings, *, instead: Mapping[Path, str | None] | None = None) -> ValidProject:

@@ -30,7 +30,6 @@ from freshline.compute.predicting import note_file
 from freshline.declare.graph import Graph
 from freshline.errors import FreshlineError, SourceError
 from freshline.plan.definition import definition_of
-from freshline.plan.models import models_of
 from freshline.refresh.cpu import CpuMeter
 from freshline.refresh.stages import StageName, unrecorded
 from freshline.sources.reader import Reader
@@ -225,7 +224,7 @@ class Runtime:
 
         Raises ModelError and StorageError.
         """
-        for model in models_of(spec):
+        for model in spec.query.models:
             note_file(model.sha256, keep_model(self.warehouse.root, model))
 
     def is_understood(self, fingerprint: str, changed: frozenset[TableName]) -> bool:

@@ -17,6 +17,7 @@ from deltalake import QueryBuilder
 
 from freshline.commit import delta_log
 from freshline.errors import ReadError
+from freshline.report.samples import quoted
 from freshline.values.connector import RETRIED_IN
 from freshline.values.names import RESERVED_COLUMN
 
@@ -69,10 +70,10 @@ def read_rejected(path: Path, most: int | None) -> list[RejectedRecord]:
     table = delta_log.open_table(path)
     names = [field.name for field in table.schema().fields]
     shown = [name for name in names if not name.lower().startswith(RESERVED_COLUMN) and name != RETRIED_IN]
-    columns = ", ".join(_quoted(name) for name in shown)
-    condition = f" WHERE {_quoted(RETRIED_IN)} IS NULL" if RETRIED_IN in names else ""
+    columns = ", ".join(quoted(name) for name in shown)
+    condition = f" WHERE {quoted(RETRIED_IN)} IS NULL" if RETRIED_IN in names else ""
     places = [name for name in shown if name not in _TOLD]
-    order = ", ".join([f"{_quoted('quarantined_at')} DESC", *(f"{_quoted(name)} DESC" for name in places)])
+    order = ", ".join([f"{quoted('quarantined_at')} DESC", *(f"{quoted(name)} DESC" for name in places)])
     limit = "" if most is None else f" LIMIT {most}"
     query = f"SELECT {columns} FROM rejected{condition} ORDER BY {order}{limit}"
     try:
@@ -115,7 +116,3 @@ def _escaped(letter: str) -> str:
     if letter == "\\" or not letter.isprintable():
         return letter.encode("unicode_escape").decode("ascii")
     return letter
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -120,8 +120,8 @@ def _read(path: Path, most: int, mask: Mask) -> Sample | None:
     masked = tuple(name for name in stored if mask.hides(name))
     if not shown:
         return Sample(masked=masked)
-    columns = ", ".join(_quoted(name) for name in shown)
-    condition = f" WHERE {_quoted(RETRIED_IN)} IS NULL" if RETRIED_IN in names else ""
+    columns = ", ".join(quoted(name) for name in shown)
+    condition = f" WHERE {quoted(RETRIED_IN)} IS NULL" if RETRIED_IN in names else ""
     query = f"SELECT {columns} FROM sample{condition} LIMIT {most}"
     try:
         # A table that delta-rs has no query for is read file by file.
@@ -155,5 +155,6 @@ def value_text(value: object) -> str | None:
     return cut_text(text, MOST_TEXT)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name in quotes, as DataFusion has it."""
     return '"' + name.replace('"', '""') + '"'

@@ -12,6 +12,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
@@ -160,13 +161,10 @@ def _maintain(
         return None
     now = runtime.clock()
     with ExitStack() as stack:
-        sessions: list[SparkSession] = []
 
+        @cache
         def spark() -> SparkSession:
-            if not sessions:
-                working = runtime.working(Cancellation(), pool=MAINTENANCE, what=f"maintain {spec.name}")
-                sessions.append(stack.enter_context(working))
-            return sessions[0]
+            return stack.enter_context(runtime.working(Cancellation(), pool=MAINTENANCE, what=f"maintain {spec.name}"))
 
         needs = needs_of(runtime, spec.name, side)
         commits = read_commits(path)

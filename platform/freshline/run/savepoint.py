@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -318,13 +319,10 @@ def _bring_back(runtime: Runtime, restoration: Restoration, progress: Progress) 
     moved: dict[TableName, Moved] = {}
     tables: dict[TableName, int] = {}
     with ExitStack() as stack:
-        sessions: list[SparkSession] = []
 
+        @cache
         def spark() -> SparkSession:
-            if not sessions:
-                working = runtime.working(Cancellation(), pool=MANUAL, what=f"restore {savepoint.name}")
-                sessions.append(stack.enter_context(working))
-            return sessions[0]
+            return stack.enter_context(runtime.working(Cancellation(), pool=MANUAL, what=f"restore {savepoint.name}"))
 
         step = _Step(runtime, restoration, spark)
         for saved in savepoint.tables:

@@ -16,6 +16,7 @@ from typing import Any
 
 from freshline.errors import DeliveryError
 from freshline.report.alerts.channels.channel import Resolve
+from freshline.report.alerts.channels.web import what_happened
 from freshline.report.alerts.message import Message
 
 TIMEOUT_SECONDS = 20.0
@@ -86,10 +87,4 @@ def _what_happened(error: Exception) -> str:
         return "does not offer STARTTLS, and nothing is sent without encryption"
     if isinstance(error, smtplib.SMTPResponseException):
         return f"answered {error.smtp_code}"
-    if isinstance(error, TimeoutError):
-        return "did not answer in time"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"has a certificate that is not accepted: {error.verify_message}"
-    if isinstance(error, OSError) and error.strerror:
-        return f"cannot be reached: {error.strerror}"
-    return f"ended the connection: {type(error).__name__}"
+    return what_happened(error)

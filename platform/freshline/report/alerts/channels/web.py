@@ -60,7 +60,7 @@ def post(
             # The end of the connection reads like the end of the headers.
             raise TimeoutError
     except (OSError, http.client.HTTPException) as error:
-        raise DeliveryError(f"{host} {_what_happened(error, given_up=connection.given_up)}.") from error
+        raise DeliveryError(f"{host} {what_happened(error, given_up=connection.given_up)}.") from error
     finally:
         late.cancel()
         connection.close()
@@ -164,7 +164,8 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _IPV4_COMPATIBLE = ipaddress.IPv6Network("::/96")
 
 
-def _what_happened(error: Exception, *, given_up: bool) -> str:
+def what_happened(error: Exception, *, given_up: bool = False) -> str:
+    """What became of a connection, as the end of a sentence."""
     if given_up or isinstance(error, TimeoutError):
         return "did not answer in time"
     if isinstance(error, ssl.SSLCertVerificationError):
