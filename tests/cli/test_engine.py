@@ -111,14 +111,20 @@ def test_doctor_outside_of_a_project_still_checks_python(
     assert not found["project"]["ok"]
 
 
-def test_doctor_reports_every_kind_of_trouble_at_once(
-    shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def leave_killed(shop: Path) -> Path:
+    """The state folder with what a killed engine and a killed `up` leave in it."""
     state = shop / ".freshline" / "local"
     state.mkdir(parents=True)
     (state / "engine.json").write_text('{"pid": 999999999}')
     own = ProcessId.own()
     UpRecord("no-such-mark", ProcessId(own.pid, own.started - 100)).write(state / "up.json")
+    return state
+
+
+def test_doctor_reports_every_kind_of_trouble_at_once(
+    shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = leave_killed(shop)
     (state / "control.db").write_text("not a database " * 100)
     (shop / "assets" / "other.sql").write_text("SELECT")
     (shop / "pyproject.toml").write_text('[tool.freshline]\njava-home = "/no/java"\njar-directory = "/no/jars"\n')
@@ -134,11 +140,7 @@ def test_doctor_reports_every_kind_of_trouble_at_once(
 def test_doctor_clears_away_what_a_killed_process_left(
     shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    state = shop / ".freshline" / "local"
-    state.mkdir(parents=True)
-    (state / "engine.json").write_text('{"pid": 999999999}')
-    own = ProcessId.own()
-    UpRecord("no-such-mark", ProcessId(own.pid, own.started - 100)).write(state / "up.json")
+    state = leave_killed(shop)
 
     _, found = checks(["--fix"], capsys)
 

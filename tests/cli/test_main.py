@@ -15,6 +15,7 @@ from freshline.cli import main as main_module
 from freshline.cli.failures import CommandError
 from freshline.cli.main import COMMANDS, cli, run
 from freshline.errors import CancelledError, DeclarationError, DeclarationErrors, EngineError
+from tests.cli.loaded import loaded_by_command
 
 HEAVY = ("pyspark", "dagster", "rich", "sqlalchemy", "deltalake", "pandas", "pyarrow", "py4j")
 
@@ -34,29 +35,41 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
     return fail
 
 
-def test_a_mistake_is_one_line_and_exit_code_1(
-    failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
+WRONG = [DeclarationError("CYCLE", "a reads a.", where="a.sql:1"), DeclarationError("NAME", "no.", where="b.sql:2")]
+REPORTED = {"code": "QUERY", "message": "there is no column b.", "where": "spend", "retry_helps": False}
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "lines"),
+    [
+        (
+            EngineError("the engine does not answer.\n  Start it again.", where="warehouse"),
+            1,
+            ["ENGINE warehouse: the engine does not answer. Start it again."],
+        ),
+        (
+            DeclarationErrors(WRONG),
+            1,
+            ["DECLARATION/CYCLE a.sql:1: a reads a.", "DECLARATION/NAME b.sql:2: no."],
+        ),
+        (CommandError(REPORTED), 1, ["QUERY spend: there is no column b."]),
+        (PermissionError(13, "Permission denied", "/state"), 1, ["SYSTEM /state: Permission denied."]),
+        (KeyboardInterrupt(), 130, ["", "CANCELLED cancelled."]),
+        (CancelledError("cancelled."), 130, ["CANCELLED cancelled."]),
+    ],
+    ids=["mistake", "declarations", "of the engine", "of the system", "Ctrl-C", "cancelled"],
+)
+def test_an_error_is_a_line_for_each_mistake_and_an_exit_code(
+    error: BaseException,
+    code: int,
+    lines: list[str],
+    failing: Callable[[BaseException], None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    failing(EngineError("the engine does not answer.\n  Start it again.", where="warehouse"))
+    failing(error)
 
-    assert run(["down"]) == 1
-    assert capsys.readouterr() == ("", "ENGINE warehouse: the engine does not answer. Start it again.\n")
-
-
-def test_all_declaration_errors_are_reported_one_a_line(
-    failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    errors = [
-        DeclarationError("CYCLE", "a reads a.", where="a.sql:1"),
-        DeclarationError("NAME", "no.", where="b.sql:2"),
-    ]
-    failing(DeclarationErrors(errors))
-
-    assert run(["down"]) == 1
-    assert capsys.readouterr().err.splitlines() == [
-        "DECLARATION/CYCLE a.sql:1: a reads a.",
-        "DECLARATION/NAME b.sql:2: no.",
-    ]
+    assert run(["down"]) == code
+    assert capsys.readouterr() == ("", "".join(f"{line}\n" for line in lines))
 
 
 def test_with_json_an_error_is_an_object_on_stdout(
@@ -70,34 +83,6 @@ def test_with_json_an_error_is_an_object_on_stdout(
     assert err == ""
     assert error["code"] == "DECLARATION"
     assert error["errors"][0]["rule"] == "CYCLE"
-
-
-def test_an_error_of_the_engine_is_reported_as_the_engine_reported_it(
-    failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    failing(CommandError({"code": "QUERY", "message": "there is no column b.", "where": "spend", "retry_helps": False}))
-
-    assert run(["down"]) == 1
-    assert capsys.readouterr().err == "QUERY spend: there is no column b.\n"
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), CancelledError("cancelled.")])
-def test_a_cancelled_command_exits_130(
-    error: BaseException, failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    failing(error)
-
-    assert run(["down"]) == 130
-    assert capsys.readouterr().err.strip() == "CANCELLED cancelled."
-
-
-def test_an_act_that_the_system_refuses_is_a_sentence(
-    failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    failing(PermissionError(13, "Permission denied", "/state"))
-
-    assert run(["down"]) == 1
-    assert capsys.readouterr().err == "SYSTEM /state: Permission denied.\n"
 
 
 @pytest.mark.parametrize("arguments", [["no-such"], ["plan", "--no-such"], ["plan", "extra"], ["--no-such"]])
@@ -148,28 +133,14 @@ def test_a_command_outside_of_a_project_says_so(
 
 
 def test_help_imports_nothing_heavy() -> None:
-    code = (
-        "import sys\n"
-        "from freshline.cli.main import run\n"
-        "assert run(['--help']) == 0\n"
-        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
-        "assert not loaded, loaded\n"
-        "assert not [name for name in sys.modules if name.startswith('freshline.engine')]\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+    assert loaded_by_command(["--help"], *HEAVY, "freshline.engine") == []
 
 
 @pytest.mark.seconds
 def test_plan_of_a_new_project_imports_nothing_heavy(tmp_path: Path) -> None:
     run(["init", str(tmp_path)])
-    code = (
-        "import sys\n"
-        "from freshline.cli.main import run\n"
-        f"assert run(['plan', '--project', {str(tmp_path)!r}]) == 0\n"
-        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
-        "assert not loaded, loaded\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+    assert loaded_by_command(["plan", "--project", str(tmp_path)], *HEAVY) == []
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,11 +7,7 @@ import pytest
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_declarations
 from freshline.freshness.cost import Measured, explain_freshness
-from freshline.values.names import TableName
-
-
-def name(text: str) -> TableName:
-    return TableName.parse(text)
+from tests.freshness.orders import ORDERS, name
 
 
 @pytest.fixture
@@ -19,9 +15,7 @@ def graph(settings) -> Graph:
     """orders -> clean (10 s) -> daily (1 hour)"""
     return read_declarations(
         {
-            "orders.sql": "CREATE SOURCE orders (id BIGINT) "
-            "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'orders')",
-            "clean.sql": "CREATE MATERIALIZED TABLE clean FRESHNESS = INTERVAL '10' SECOND AS SELECT id FROM orders",
+            **ORDERS,
             "daily.sql": "CREATE MATERIALIZED TABLE daily FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM clean",
         },
         settings,

@@ -10,13 +10,9 @@ from freshline.declare.graph import Graph
 from freshline.declare.project import read_declarations
 from freshline.freshness.due import critical_paths, due_at, due_tables, next_due, poll_seconds, with_driving
 from freshline.values.freshness import Freshness
-from freshline.values.names import TableName
+from tests.freshness.orders import name
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
-
-
-def name(text: str) -> TableName:
-    return TableName.parse(text)
 
 
 @pytest.fixture

@@ -9,10 +9,7 @@ from freshline.declare.project import read_declarations
 from freshline.freshness.feasible import judge_promises
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName
-
-
-def name(text: str) -> TableName:
-    return TableName.parse(text)
+from tests.freshness.orders import ORDERS, name
 
 
 @pytest.fixture
@@ -20,10 +17,8 @@ def graph(settings) -> Graph:
     """orders and prices (in place) -> clean (10 s) -> priced (20 s, driven by both)"""
     return read_declarations(
         {
-            "orders.sql": "CREATE SOURCE orders (id BIGINT) "
-            "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'orders')",
+            **ORDERS,
             "prices.sql": "CREATE SOURCE prices (id BIGINT) WITH ('connector' = 'delta', 'path' = 'prices')",
-            "clean.sql": "CREATE MATERIALIZED TABLE clean FRESHNESS = INTERVAL '10' SECOND AS SELECT id FROM orders",
             "priced.sql": "CREATE MATERIALIZED TABLE priced FRESHNESS = INTERVAL '20' SECOND AS "
             "SELECT c.id FROM clean c JOIN prices p ON p.id = c.id",
         },

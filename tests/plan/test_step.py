@@ -102,30 +102,19 @@ def test_changed_dimensions_alone_change_nothing():
 
 
 @pytest.mark.parametrize(
-    ("situation", "code"),
+    ("situation", "kind", "code"),
     [
-        ({"receipt": None}, "NO_RECEIPT"),
-        ({"foreign": True}, "FOREIGN_WRITE"),
-        ({"full": True}, "REQUESTED"),
-        ({"receipt": replace(receipt_of(table()), fingerprint="other")}, "DEFINITION_CHANGED"),
+        ({"receipt": None}, ChangeKind.APPEND, "NO_RECEIPT"),
+        ({"foreign": True}, ChangeKind.APPEND, "FOREIGN_WRITE"),
+        ({"full": True}, ChangeKind.APPEND, "REQUESTED"),
+        ({"receipt": replace(receipt_of(table()), fingerprint="other")}, ChangeKind.APPEND, "DEFINITION_CHANGED"),
+        ({}, ChangeKind.SOURCE_REPLACED, "SOURCE_REPLACED"),
+        ({}, ChangeKind.SCHEMA_CHANGED, "SCHEMA_CHANGED"),
+        ({}, ChangeKind.HISTORY_GONE, "HISTORY_GONE"),
     ],
 )
-def test_gates_come_before_everything(situation, code):
-    step = step_of(table(), changes(), **situation)
-
-    assert (type(step), step.reason.code) == (Full, code)
-
-
-@pytest.mark.parametrize(
-    ("kind", "code"),
-    [
-        (ChangeKind.SOURCE_REPLACED, "SOURCE_REPLACED"),
-        (ChangeKind.SCHEMA_CHANGED, "SCHEMA_CHANGED"),
-        (ChangeKind.HISTORY_GONE, "HISTORY_GONE"),
-    ],
-)
-def test_changes_that_are_no_inserts_need_everything(kind, code):
-    step = step_of(table(), changes(kind=kind))
+def test_gates_and_changes_that_are_no_inserts_need_everything(situation, kind, code):
+    step = step_of(table(), changes(kind=kind), **situation)
 
     assert (type(step), step.reason.code) == (Full, code)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from freshline.report.alerts.cause import late_cause
 from freshline.report.alerts.conditions import Process, Situation, Voice
 from freshline.values.spec import Mode
@@ -20,12 +22,59 @@ SPEND = table("spend", "orders", lag=1.0)
 REPORT = table("report", "spend", lag=100.0)
 
 
-def test_a_failure_of_its_own_is_named_with_code_and_sentence() -> None:
-    found = situation(LOG, SPEND, replace(REPORT, failing=failing(2)))
+UNREADABLE = {"code": "SOURCE", "message": "the log is gone.", "where": "orders"}
+ENDED = silent("Dagster's daemon has ended")
+CAUSES = {
+    "a failure of its own is named with code and sentence": (
+        situation(LOG, SPEND, replace(REPORT, failing=failing(2))),
+        "its 2 newest refreshes failed, since 2026-11-27 07:57:00 UTC: QUERY assets/x.sql:3: it cannot be.",
+    ),
+    "a log that cannot be read is a cause": (
+        situation(replace(LOG, unreadable=UNREADABLE), SPEND, REPORT),
+        "it waits for orders: its log cannot be read: SOURCE orders: the log is gone.",
+    ),
+    "a silent engine is named": (
+        situation(LOG, SPEND, REPORT, engine=silent("the engine is silent")),
+        "the engine is silent",
+    ),
+    "without an engine it says how to start one": (
+        situation(LOG, SPEND, REPORT, engine=Process(Voice.ABSENT)),
+        "no engine keeps the tables; `freshline up` or `freshline engine start` starts one",
+    ),
+    "a table that waits for a batch table names the scheduler": (
+        situation(LOG, replace(SPEND, mode=Mode.BATCH), REPORT, scheduler=ENDED),
+        "it waits for spend, and Dagster's daemon has ended",
+    ),
+    "a sensor that was switched off is named": (
+        situation(LOG, SPEND, REPORT, switched_off=frozenset({Mode.CONTINUOUS})),
+        "the sensor of continuous tables is switched off in Dagster",
+    ),
+    "a freshness that cannot be kept is named": (
+        situation(LOG, SPEND, replace(REPORT, infeasible="the way from orders takes 12 s")),
+        "its freshness cannot be kept: the way from orders takes 12 s",
+    ),
+    "a late table above is named with since when": (
+        situation(LOG, table("spend", "orders", lag=70.0), REPORT),
+        "it waits for spend, which is late since 2026-11-27 07:59:00 UTC",
+    ),
+    "a table above that was never refreshed is named": (
+        situation(LOG, table("spend", "orders", lag=None), REPORT),
+        "it waits for spend, which was never refreshed",
+    ),
+    "a table that is only slow says what its refresh took": (
+        situation(LOG, SPEND, replace(REPORT, refresh_seconds=12.0)),
+        "its refreshes do not fail, and come too late or take too long; the newest took 12 s",
+    ),
+    "a table that was never refreshed says so": (
+        situation(LOG, SPEND, replace(REPORT, data_timestamp=None, first_seen=NOW - timedelta(days=1))),
+        "it was never refreshed",
+    ),
+}
 
-    assert cause(found) == (
-        "its 2 newest refreshes failed, since 2026-11-27 07:57:00 UTC: QUERY assets/x.sql:3: it cannot be."
-    )
+
+@pytest.mark.parametrize(("found", "said"), CAUSES.values(), ids=CAUSES)
+def test_each_cause_is_a_sentence(found: Situation, said: str) -> None:
+    assert cause(found) == said
 
 
 def test_a_failure_far_above_is_named_with_its_table() -> None:
@@ -41,72 +90,11 @@ def test_the_failure_nearest_to_the_roots_is_named() -> None:
     assert "SOURCE" in cause(found)
 
 
-def test_a_log_that_cannot_be_read_is_a_cause() -> None:
-    error = {"code": "SOURCE", "message": "the log is gone.", "where": "orders"}
-    found = situation(replace(LOG, unreadable=error), SPEND, REPORT)
-
-    assert cause(found) == "it waits for orders: its log cannot be read: SOURCE orders: the log is gone."
-
-
-def test_a_silent_engine_is_named() -> None:
-    assert cause(situation(LOG, SPEND, REPORT, engine=silent("the engine is silent"))) == "the engine is silent"
-
-
-def test_without_an_engine_it_says_how_to_start_one() -> None:
-    said = cause(situation(LOG, SPEND, REPORT, engine=Process(Voice.ABSENT)))
-
-    assert said == "no engine keeps the tables; `freshline up` or `freshline engine start` starts one"
-
-
 def test_a_silent_scheduler_is_the_cause_of_batch_tables_only() -> None:
-    scheduler = silent("Dagster's daemon has ended")
     batch = replace(REPORT, mode=Mode.BATCH)
 
-    assert cause(situation(LOG, SPEND, batch, scheduler=scheduler)) == "Dagster's daemon has ended"
-    assert "Dagster" not in cause(situation(LOG, SPEND, REPORT, scheduler=scheduler))
-
-
-def test_a_table_that_waits_for_a_batch_table_names_the_scheduler() -> None:
-    above = replace(SPEND, mode=Mode.BATCH)
-    said = cause(situation(LOG, above, REPORT, scheduler=silent("Dagster's daemon has ended")))
-
-    assert said == "it waits for spend, and Dagster's daemon has ended"
-
-
-def test_a_sensor_that_was_switched_off_is_named() -> None:
-    found = situation(LOG, SPEND, REPORT, switched_off=frozenset({Mode.CONTINUOUS}))
-
-    assert cause(found) == "the sensor of continuous tables is switched off in Dagster"
-
-
-def test_a_freshness_that_cannot_be_kept_is_named() -> None:
-    found = situation(LOG, SPEND, replace(REPORT, infeasible="the way from orders takes 12 s"))
-
-    assert cause(found) == "its freshness cannot be kept: the way from orders takes 12 s"
-
-
-def test_a_late_table_above_is_named_with_since_when() -> None:
-    found = situation(LOG, table("spend", "orders", lag=70.0), REPORT)
-
-    assert cause(found) == "it waits for spend, which is late since 2026-11-27 07:59:00 UTC"
-
-
-def test_a_table_above_that_was_never_refreshed_is_named() -> None:
-    assert cause(situation(LOG, table("spend", "orders", lag=None), REPORT)) == (
-        "it waits for spend, which was never refreshed"
-    )
-
-
-def test_a_table_that_is_only_slow_says_what_its_refresh_took() -> None:
-    found = situation(LOG, SPEND, replace(REPORT, refresh_seconds=12.0))
-
-    assert cause(found) == "its refreshes do not fail, and come too late or take too long; the newest took 12 s"
-
-
-def test_a_table_that_was_never_refreshed_says_so() -> None:
-    found = situation(LOG, SPEND, replace(REPORT, data_timestamp=None, first_seen=NOW - timedelta(days=1)))
-
-    assert cause(found) == "it was never refreshed"
+    assert cause(situation(LOG, SPEND, batch, scheduler=ENDED)) == "Dagster's daemon has ended"
+    assert "Dagster" not in cause(situation(LOG, SPEND, REPORT, scheduler=ENDED))
 
 
 def test_an_error_as_long_as_a_query_is_cut_to_one_line() -> None:

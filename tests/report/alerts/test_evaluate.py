@@ -301,7 +301,6 @@ def test_an_automatic_suspension_is_a_fail() -> None:
 
 # -- over random sequences
 
-SUBJECTS = ("orders", "engine")
 KEYS = [("orders", LATE), ("orders", FAILING), ("orders", SUSPENDED), ("engine", ENGINE_SILENT)]
 TROUBLES = st.tuples(
     st.sampled_from(KEYS), st.sampled_from(AlertLevel), st.booleans(), st.sampled_from(["one cause", "another"])
