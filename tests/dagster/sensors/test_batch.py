@@ -122,24 +122,18 @@ def test_while_a_run_is_in_progress_there_is_no_other(bench):
     assert requested(bench.request()) == [["hourly"]]
 
 
-def test_a_run_that_a_person_started_counts_too(bench):
+@pytest.mark.parametrize(
+    ("assets", "seconds", "expected"),
+    [(["hourly"], 3600, []), (["campaign"], 3600, [["hourly"]]), (None, 3600 * 20, [])],
+    ids=["of the table", "of something else", "of all assets"],
+)
+def test_a_run_that_a_person_started_counts_for_its_tables(bench, assets, seconds, expected):
     kept(bench)
     job = bench.loaded.resolve_implicit_global_asset_job_def()
-    bench.instance.create_run_for_job(
-        job, asset_selection=frozenset([AssetKey("hourly")]), status=DagsterRunStatus.STARTED
-    )
+    selection = None if assets is None else frozenset(map(AssetKey, assets))
+    bench.instance.create_run_for_job(job, asset_selection=selection, status=DagsterRunStatus.STARTED)
 
-    assert requested(bench.request(3600)) == []
-
-
-def test_a_run_of_something_else_does_not_count(bench):
-    kept(bench)
-    job = bench.loaded.resolve_implicit_global_asset_job_def()
-    bench.instance.create_run_for_job(
-        job, asset_selection=frozenset([AssetKey("campaign")]), status=DagsterRunStatus.STARTED
-    )
-
-    assert requested(bench.request(3600)) == [["hourly"]]
+    assert requested(bench.request(seconds)) == expected
 
 
 def test_a_run_of_a_check_or_of_a_job_without_tables_does_not_count(bench):
@@ -157,14 +151,6 @@ def test_a_run_of_a_check_or_of_a_job_without_tables_does_not_count(bench):
     bench.instance.create_run_for_job(other, status=DagsterRunStatus.STARTED)
 
     assert requested(bench.request(3600)) == [["hourly"]]
-
-
-def test_a_run_of_all_assets_counts_for_each(bench):
-    kept(bench)
-    job = bench.loaded.resolve_implicit_global_asset_job_def()
-    bench.instance.create_run_for_job(job, status=DagsterRunStatus.STARTED)
-
-    assert requested(bench.request(3600 * 20)) == []
 
 
 def test_a_run_whose_process_was_killed_is_ended_and_the_table_requested_again(bench):

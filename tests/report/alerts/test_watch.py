@@ -75,6 +75,11 @@ class Scene:
     def engine_beats(self) -> None:
         self.shop.control.heartbeats.beat("engine", self.now, {"pid": 12, "loops": True})
 
+    def keep(self) -> None:
+        """The engine beats, by whichever clock there is, and refreshes both tables."""
+        self.engine_beats()
+        self.shop.refresh(2, self.now)
+
     def check(self) -> list[tuple[AlertEvent, str, AlertKind]]:
         return [(piece.event, piece.alert.subject, piece.alert.kind) for piece in self.watch.check().news]
 
@@ -122,11 +127,7 @@ def test_a_late_table_is_reported_once_with_its_cause_and_link_and_once_when_it_
     assert alert.cause == "it waits for orders, which is late since 2026-11-27 08:00:10 UTC"
     assert alert.link == "http://127.0.0.1:3000/assets/sales/spend"
 
-    def keep() -> None:
-        scene.engine_beats()
-        scene.shop.refresh(2, scene.now)
-
-    assert sorted(scene.checks(30, keep)) == [(RECOVERED, "orders", LATE), (RECOVERED, "sales.spend", LATE)]
+    assert sorted(scene.checks(30, scene.keep)) == [(RECOVERED, "orders", LATE), (RECOVERED, "sales.spend", LATE)]
     assert scene.shop.control.alerts.open_alerts() == []
 
 
@@ -223,11 +224,7 @@ def test_failures_are_counted_from_check_to_check_and_a_success_ends_them(scene:
     assert scene.check() == [(RAISED, "sales.spend", FAILING)]
     scene.shop.record(SPEND, scene.now)
 
-    def keep() -> None:
-        scene.engine_beats()
-        scene.shop.refresh(2, scene.now)
-
-    assert scene.checks(40, keep) == [(RECOVERED, "sales.spend", FAILING)]
+    assert scene.checks(40, scene.keep) == [(RECOVERED, "sales.spend", FAILING)]
 
 
 def test_rejected_rows_of_the_last_hour_are_reported_also_after_a_restart(scene: Scene) -> None:
@@ -270,13 +267,8 @@ def test_a_clock_that_jumps_an_hour_is_said_once_and_raises_no_storm(
     scene.checks(6)
     scene.wait(0, jump)
 
-    def keep() -> None:
-        # The engine goes on by the new clock.
-        scene.engine_beats()
-        scene.shop.refresh(2, scene.now)
-
     assert scene.checks(4) == []
-    assert scene.checks(120, keep) == []
+    assert scene.checks(120, scene.keep) == []
     assert [r.levelno for r in caplog.records if "the clock moved by" in r.getMessage()] == [logging.WARNING]
 
 
@@ -450,11 +442,7 @@ def test_alerts_of_a_store_that_was_lost_are_raised_anew_and_end(scene: Scene) -
     assert (RAISED, "orders", LATE) in scene.checks(20, scene.engine_beats)
     assert [alert.subject for alert in scene.shop.control.alerts.open_alerts()] == ["orders", "sales.spend"]
 
-    def keep() -> None:
-        scene.engine_beats()
-        scene.shop.refresh(2, scene.now)
-
-    assert (RECOVERED, "orders", LATE) in scene.checks(40, keep)
+    assert (RECOVERED, "orders", LATE) in scene.checks(40, scene.keep)
 
 
 def test_a_promise_that_no_rhythm_could_keep_is_the_cause(scene: Scene) -> None:

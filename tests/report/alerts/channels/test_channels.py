@@ -247,21 +247,21 @@ def test_a_class_that_cannot_be_a_channel_is_refused(
         open_channels(with_channel(settings, kind), ENVIRON)["own"].open()
 
 
-def test_a_sentence_of_a_class_about_a_secret_does_not_show_it(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (settings.root / "chatty_pager.py").write_text(
-        "def Pager(options, resolve):\n    raise ValueError(f'no such key: {resolve(options[\"key\"])}')\n"
-    )
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    (problem,) = channel_problems(with_channel(settings, "chatty_pager:Pager", key="${env:PASSWORD}"), ENVIRON)
-    assert "ValueError: no such key: ***. It is a class" in problem.message
+TELLS = "def Pager(options, resolve):\n    raise ValueError(f'no such key: {resolve(options[\"key\"])}')\n"
 
 
-def test_a_module_that_ends_the_process_is_an_error_like_others(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("module", "text", "said"),
+    [
+        ("chatty_pager", TELLS, "ValueError: no such key: ***. It is a class"),
+        ("ending_pager", "raise SystemExit(3)\n", "SystemExit: 3"),
+    ],
+    ids=["a sentence about a secret does not show it", "a module that ends the process is an error like others"],
+)
+def test_a_class_that_fails_is_an_error_without_its_secrets(
+    settings: Settings, module: str, text: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (settings.root / "ending_pager.py").write_text("raise SystemExit(3)\n")
+    (settings.root / f"{module}.py").write_text(text)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (problem,) = channel_problems(with_channel(settings, "ending_pager:Pager"), ENVIRON)
-    assert "SystemExit: 3" in problem.message
+    (problem,) = channel_problems(with_channel(settings, f"{module}:Pager", key="${env:PASSWORD}"), ENVIRON)
+    assert said in problem.message
