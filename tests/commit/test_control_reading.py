@@ -1,4 +1,4 @@
-"""One reading of the control store without SQLAlchemy gives what the store itself gives, or leaves it to the store."""
+"""The file of the control store opened without SQLAlchemy gives what SQLAlchemy gives, or is left to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from freshline.commit import control_reading
-from freshline.commit.control_reading import ControlReader, open_for_a_look
+from freshline.commit.control_reading import ControlReader, StoreFile, open_for_a_look
 from freshline.commit.control_rows import FORMAT, TABLES
 from freshline.commit.control_store import ControlStore
 from freshline.commit.control_store.schema import METADATA
@@ -44,9 +44,9 @@ def store(file: Path) -> Iterator[ControlStore]:
 
 
 def reader_of(file: Path) -> ControlReader:
-    reader = ControlReader.open(f"sqlite:///{file}")
-    assert reader is not None
-    return reader
+    opened = StoreFile.open(f"sqlite:///{file}")
+    assert opened is not None
+    return ControlReader(opened)
 
 
 def compare(store: ControlStore, file: Path) -> None:
@@ -57,6 +57,8 @@ def compare(store: ControlStore, file: Path) -> None:
         assert reader.checks() == store.checks()
         assert reader.last_refreshes() == store.last_refreshes()
         assert reader.seconds() == store.seconds()
+        assert reader.seconds(ORDERS) == store.seconds(ORDERS)
+        assert reader.seconds_of(ORDERS) == store.seconds_of(ORDERS)
     finally:
         reader.close()
 
@@ -160,7 +162,7 @@ def test_reading_leaves_nothing_behind_and_the_file_as_it_is(store, file):
 def test_any_other_store_is_left_to_sqlalchemy(url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    assert ControlReader.open(url) is None
+    assert StoreFile.open(url) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -181,14 +183,14 @@ def test_a_store_that_is_not_as_it_is_written_now_is_left_to_sqlalchemy(store, f
     connection.execute(change)
     connection.close()
 
-    assert ControlReader.open(f"sqlite:///{file}") is None
+    assert StoreFile.open(f"sqlite:///{file}") is None
 
 
 @pytest.mark.parametrize("content", [b"", b"no database at all" * 100])
 def test_a_file_that_is_no_store_is_left_to_sqlalchemy(file, content):
     file.write_bytes(content)
 
-    assert ControlReader.open(f"sqlite:///{file}") is None
+    assert StoreFile.open(f"sqlite:///{file}") is None
     assert file.read_bytes() == content
 
 
@@ -197,7 +199,7 @@ def test_a_store_that_is_not_there_is_made_and_a_newer_one_is_refused(file):
     assert isinstance(made, ControlStore)
     made.close()
     found = open_for_a_look(f"sqlite:///{file}", 0o077)
-    assert isinstance(found, ControlReader)
+    assert not isinstance(found, ControlStore)
     found.close()
     connection = sqlite3.connect(file, isolation_level=None)
     connection.execute("UPDATE freshline_format SET format = 99")

@@ -19,7 +19,7 @@ from freshline.cli.failures import line_of, name_beside
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.terminal import show, terminal_width
-from freshline.commit.control_reading import open_for_a_look
+from freshline.commit.control_reading import ControlReader, open_for_a_look
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.engine.watch_health import read_watch_problems
@@ -42,8 +42,6 @@ from freshline.values.settings import Settings
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from freshline.commit.control_reading import ControlReader
-    from freshline.commit.control_store import ControlStore
     from freshline.report.status import TableStatus
 
 LATE = "LATE"
@@ -136,7 +134,7 @@ def _draw_looks(read: StatusReader, over: threading.Event) -> None:
 class StatusReader:
     """Reads the status of all tables, with its moment, as often as it is called."""
 
-    def __init__(self, settings: Settings, graph: Graph, store: ControlStore | ControlReader) -> None:
+    def __init__(self, settings: Settings, graph: Graph, store: ControlReader) -> None:
         # delta-rs is imported when it is used, like all that is heavy.
         from freshline.report.status import RowCounts
 
@@ -166,12 +164,12 @@ def open_status(settings: Settings, graph: Graph, *, once: bool = False) -> Iter
         yield StatusReader(settings, graph, store)
 
 
-def untold_alerts(settings: Settings, store: ControlStore | ControlReader, now: datetime) -> list[DeliveryError]:
+def untold_alerts(settings: Settings, store: ControlReader, now: datetime) -> list[DeliveryError]:
     """Why alerts of the project are not sent, or not through every channel."""
     return [DeliveryError(sentence) for sentence in read_watch_problems(settings, store.heartbeats.read(), now)]
 
 
-def _open_store(settings: Settings, *, once: bool) -> ControlStore | ControlReader:
+def _open_store(settings: Settings, *, once: bool) -> ControlReader:
     if once:
         return open_for_a_look(settings.control_store, settings.umask)
     from freshline.commit.control_store import ControlStore

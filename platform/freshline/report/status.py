@@ -36,7 +36,6 @@ from freshline.values.watermark import EventTime, TableWatermark, source_waterma
 
 if TYPE_CHECKING:
     from freshline.commit.control_reading import ControlReader
-    from freshline.commit.control_store import ControlStore
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ class RowCounts:
 
 def read_status(
     graph: Graph,
-    control: ControlStore | ControlReader,
+    control: ControlReader,
     warehouse: Warehouse,
     now: datetime,
     *,

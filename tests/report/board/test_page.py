@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import insert
 
-from freshline.commit.control_store.database import text_of
+from freshline.commit.control_rows import text_of
 from freshline.commit.control_store.schema import MARKS
 from freshline.report.board.board import Board, Choice, Row
 from freshline.report.board.page import policy, render_all, render_file, render_table

@@ -13,8 +13,8 @@ from typing import Any
 
 from sqlalchemy import RowMapping, and_, delete, insert, or_, select, update
 
-from freshline.commit.control_rows import time_of
-from freshline.commit.control_store.database import Database, key_of, text_of
+from freshline.commit.control_rows import key_of, text_of, time_of
+from freshline.commit.control_store.database import Database
 from freshline.commit.control_store.schema import ALERTS, AWAITED, DELIVERIES
 from freshline.freshness.alert import Alert, AlertEvent, AlertKind, AlertLevel, Delivery, News
 from freshline.values.names import TableName

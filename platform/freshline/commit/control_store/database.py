@@ -9,19 +9,17 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, delete, event, func, insert, inspect, select
+from sqlalchemy import URL, Connection, Engine, create_engine, delete, event, func, insert, inspect, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
-from freshline.commit.control_reading import BUSY_SECONDS, file_of, what_happened
+from freshline.commit.control_reading import BUSY_SECONDS, Answer, file_of, what_happened
 from freshline.commit.control_rows import FORMAT
 from freshline.commit.control_store.schema import FORMATS, METADATA, OLDEST_FORMAT
 from freshline.errors import FormatError, SettingsError, StorageError
-from freshline.values.names import TableName
 
 _LOOK_SECONDS = 0.02
 # The permissions that the file of a store lacks: all of the group and of others.
@@ -82,6 +80,12 @@ class Database:
         self._follow()
         with self._reading() as connection:
             yield connection
+
+    @contextmanager
+    def answering(self) -> Iterator[Answer]:
+        """The same for statements that are texts."""
+        with self.read() as connection:
+            yield lambda statement, values=None: connection.execute(text(statement), values)
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
@@ -300,13 +304,3 @@ def _begin_sqlite(connection: Connection) -> None:
 
 def _sentence(error: BaseException) -> str:
     return str(error).partition("\n")[0].rstrip(".") if str(error) else type(error).__name__
-
-
-def key_of(name: TableName) -> str:
-    """A table's name as rows are found by it."""
-    return str(name).lower()
-
-
-def text_of(time: datetime) -> str:
-    """A time as it is kept: in UTC, to the microsecond, so that texts sort as times do."""
-    return time.astimezone(UTC).isoformat(timespec="microseconds")

@@ -9,17 +9,17 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
-from freshline.commit.control_rows import heartbeat_of
-from freshline.commit.control_store.database import Database, text_of
+from freshline.commit.control_reading import HeartbeatReader
+from freshline.commit.control_rows import heartbeat_of, text_of
+from freshline.commit.control_store.database import Database
 from freshline.commit.control_store.schema import HEARTBEATS
 from freshline.freshness.record import Heartbeat
 
 
-class HeartbeatStore:
+class HeartbeatStore(HeartbeatReader):
     """The heartbeats in the control store, one a name."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    _database: Database
 
     def beat(self, name: str, at: datetime, detail: Mapping[str, Any] | None = None) -> None:
         """Remember that `name` was there at `at`, and what it said of itself."""
@@ -44,9 +44,8 @@ class HeartbeatStore:
         machines whose clocks differ would take it from each other in turn.
         """
         with self._database.write() as connection:
-            row = connection.execute(select(HEARTBEATS).where(HEARTBEATS.c.name == name)).mappings().first()
-            if row is not None:
-                known = heartbeat_of(row)
+            known = _read(connection, name)
+            if known is not None:
                 lasts = abs(at - known.at) < held and not is_gone(known)
                 if known.detail.get("owner") != owner and (renewing or lasts):
                     return known
@@ -56,8 +55,8 @@ class HeartbeatStore:
     def release(self, name: str, owner: str) -> None:
         """Forget the name if `owner` has it."""
         with self._database.write() as connection:
-            row = connection.execute(select(HEARTBEATS).where(HEARTBEATS.c.name == name)).mappings().first()
-            if row is not None and heartbeat_of(row).detail.get("owner") == owner:
+            known = _read(connection, name)
+            if known is not None and known.detail.get("owner") == owner:
                 connection.execute(delete(HEARTBEATS).where(HEARTBEATS.c.name == name))
 
     def forget(self, name: str) -> None:
@@ -65,11 +64,11 @@ class HeartbeatStore:
         with self._database.write() as connection:
             connection.execute(delete(HEARTBEATS).where(HEARTBEATS.c.name == name))
 
-    def read(self) -> dict[str, Heartbeat]:
-        """The newest heartbeat of each name."""
-        with self._database.read() as connection:
-            rows = connection.execute(select(HEARTBEATS)).mappings().all()
-        return {row["name"]: heartbeat_of(row) for row in rows}
+
+def _read(connection: Connection, name: str) -> Heartbeat | None:
+    wanted = select(HEARTBEATS.c.at, HEARTBEATS.c.detail).where(HEARTBEATS.c.name == name)
+    row = connection.execute(wanted).first()
+    return None if row is None else heartbeat_of(row.at, row.detail)
 
 
 def _write(connection: Connection, name: str, at: datetime, detail: Mapping[str, Any]) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Table, case, delete, func, insert, select, update
 
-from freshline.commit.control_rows import time_of
-from freshline.commit.control_store.database import Database, key_of, text_of
+from freshline.commit.control_rows import key_of, text_of, time_of
+from freshline.commit.control_store.database import Database
 from freshline.commit.control_store.schema import HOURS, MARKS, SPANS
 from freshline.freshness.history import (
     KEPT_HOURS,

@@ -11,32 +11,23 @@ from collections.abc import Callable, Collection, Sequence
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from freshline.commit.control_rows import intentions_of, time_of
-from freshline.commit.control_store.database import Database, key_of, text_of
+from freshline.commit.control_reading import IntentionReader
+from freshline.commit.control_rows import key_of, text_of, time_of
+from freshline.commit.control_store.database import Database
 from freshline.commit.control_store.schema import FAILURES, GENERATIONS, OVERRIDES, SUSPENSIONS
-from freshline.freshness.intentions import FailureRow, FreshnessOverride, Intentions, Suspension
+from freshline.freshness.intentions import FailureRow, FreshnessOverride, Suspension
 from freshline.values.names import TableName
 
 
-class IntentionStore:
+class IntentionStore(IntentionReader):
     """Overrides, suspensions and rows of failures in the control store."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    _database: Database
 
     def generation(self) -> int:
         """A number that grows with every change of overrides and suspensions."""
         with self._database.read() as connection:
             return _generation(connection)
-
-    def read(self) -> Intentions:
-        """All that is in force or was when it was written: the caller must check `until` (see Intentions.at)."""
-        with self._database.read() as connection:
-            return intentions_of(
-                _generation(connection),
-                connection.execute(select(OVERRIDES)).mappings(),
-                connection.execute(select(SUSPENSIONS)).mappings(),
-            )
 
     def change(
         self,

@@ -16,26 +16,18 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
-from freshline.commit.control_rows import (
-    COUNTED_REFRESHES,
-    checks_of,
-    percentile_95,
-    record_of,
-    seconds_of_tables,
-    split_seconds,
-    time_of,
-)
+from freshline.commit.control_reading import ControlReader
+from freshline.commit.control_rows import key_of, record_of, text_of, time_of
 from freshline.commit.control_store.alerts import AlertStore
-from freshline.commit.control_store.database import PRIVATE, Database, key_of, text_of
+from freshline.commit.control_store.database import PRIVATE, Database
 from freshline.commit.control_store.heartbeats import HeartbeatStore
 from freshline.commit.control_store.history import HistoryStore, add_refresh
 from freshline.commit.control_store.intentions import IntentionStore
 from freshline.commit.control_store.schema import CHECKS, EPOCHS, IDENTITIES, REFRESHES, REQUESTS
 from freshline.freshness.intentions import FreshnessOverride, Suspension
-from freshline.freshness.record import Check, RequestRecord, source_position
-from freshline.plan.request import BACKFILL
+from freshline.freshness.record import RequestRecord, source_position
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition
 from freshline.values.result import DECISIONS, RefreshResult, State, Strategy
@@ -45,13 +37,18 @@ KEPT_REFRESHES = 200
 # without one (`_insert_refresh`).
 KEPT_RECORDS = 8 * KEPT_REFRESHES
 KEPT_REQUESTS = 1000
+_RECORD = REFRESHES.c.id, REFRESHES.c.result
 
 
-class ControlStore:
+class ControlStore(ControlReader):
     """The control store of one environment."""
 
+    _database: Database
+    intentions: IntentionStore
+    heartbeats: HeartbeatStore
+
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self.intentions = IntentionStore(database)
         self.heartbeats = HeartbeatStore(database)
         self.alerts = AlertStore(database)
@@ -67,10 +64,6 @@ class ControlStore:
         StorageError where it cannot be read or written.
         """
         return cls(Database.open(url, umask))
-
-    def close(self) -> None:
-        """Let go of the database."""
-        self._database.close()
 
     def identity(self) -> str:
         """The id that distinguishes this store from another that took its place."""
@@ -113,11 +106,6 @@ class ControlStore:
         """Forget the check of a table: one of this name that is made later begins without."""
         with self._database.write() as connection:
             connection.execute(delete(CHECKS).where(CHECKS.c.key == key_of(name)))
-
-    def checks(self) -> dict[TableName, Check]:
-        """The newest check of each table and source."""
-        with self._database.read() as connection:
-            return checks_of(connection.execute(select(CHECKS)).mappings())
 
     def forget_checks(self, names: Iterable[TableName]) -> None:
         """Forget the checks of these: they contain something else now."""
@@ -193,15 +181,6 @@ class ControlStore:
             connection.execute(insert(EPOCHS).values(epoch=max(int(stored or 0), epoch)))
         return len(new)
 
-    def last_refreshes(self) -> dict[TableName, RefreshResult]:
-        """The newest refresh of each table, committed or not; that a backfill failed says nothing about the table."""
-        backfill = func.coalesce(REFRESHES.c.cause, "") == BACKFILL
-        refreshes = REFRESHES.c.state.not_in(DECISIONS) & ~(backfill & (REFRESHES.c.state != State.SUCCEEDED))
-        newest = select(func.max(REFRESHES.c.id)).where(refreshes).group_by(REFRESHES.c.key)
-        with self._database.read() as connection:
-            rows = connection.execute(select(REFRESHES).where(REFRESHES.c.id.in_(newest))).mappings().all()
-        return {record.table: record for record in map(record_of, rows)}
-
     def refreshes(
         self,
         name: TableName | None = None,
@@ -214,51 +193,34 @@ class ControlStore:
 
         Without `checks` those are left out that succeeded and had nothing to commit, with `since` those before it.
         """
-        statement = select(REFRESHES).order_by(REFRESHES.c.id.desc()).limit(limit)
+        statement = select(*_RECORD).order_by(REFRESHES.c.id.desc()).limit(limit)
         if since is not None:
             statement = statement.where(REFRESHES.c.at >= text_of(since))
         if not checks:
             statement = statement.where((REFRESHES.c.state != State.SUCCEEDED) | REFRESHES.c.committed)
         if name is not None:
             statement = statement.where(REFRESHES.c.key == key_of(name))
-        with self._database.read() as connection:
-            return [record_of(row) for row in connection.execute(statement).mappings()]
+        return self._records(statement)
 
     def refreshes_after(
         self, last: int, limit: int = 1000, *, states: Collection[str] | None = None
     ) -> list[RefreshResult]:
         """The records whose id is above `last`, of some states only where named, in the order they were written."""
-        statement = select(REFRESHES).where(REFRESHES.c.id > last).order_by(REFRESHES.c.id).limit(limit)
+        statement = select(*_RECORD).where(REFRESHES.c.id > last).order_by(REFRESHES.c.id).limit(limit)
         if states is not None:
             statement = statement.where(REFRESHES.c.state.in_(states))
-        with self._database.read() as connection:
-            return [record_of(row) for row in connection.execute(statement).mappings()]
+        return self._records(statement)
 
     def committed_since(self, since: datetime) -> list[RefreshResult]:
         """The refreshes that committed and ended at `since` or later, in the order in which they were written."""
         statement = (
-            select(REFRESHES).where(REFRESHES.c.committed & (REFRESHES.c.at >= text_of(since))).order_by(REFRESHES.c.id)
+            select(*_RECORD).where(REFRESHES.c.committed & (REFRESHES.c.at >= text_of(since))).order_by(REFRESHES.c.id)
         )
+        return self._records(statement)
+
+    def _records(self, statement: Select[Any]) -> list[RefreshResult]:
         with self._database.read() as connection:
-            return [record_of(row) for row in connection.execute(statement).mappings()]
-
-    def seconds_of(self, name: TableName) -> float | None:
-        """The seconds of a refresh that commits: the 95th percentile of the newest; None where there was none yet.
-
-        The first ones, which made the table, count only as long as there is no other.
-        """
-        with self._database.read() as connection:
-            later, first = split_seconds(connection.execute(_newest_seconds(name))).get(name, ([], []))
-        return percentile_95(later or first)
-
-    def seconds(self, name: TableName | None = None) -> dict[TableName, float]:
-        """The seconds that a refresh of each table, or of one, surely takes: by this promises are judged.
-
-        The 95th percentile of the newest that committed, the median where these are few: one of them may have had a
-        cold engine. Commits that made a table do not count; tables with nothing else are missing.
-        """
-        with self._database.read() as connection:
-            return seconds_of_tables(connection.execute(_newest_seconds(name)))
+            return [record_of(number, result) for number, result in connection.execute(statement)]
 
     def cpu_seconds(self) -> dict[TableName, float]:
         """The CPU-seconds that a refresh of each table takes on average, of those that committed and ran alone."""
@@ -343,19 +305,3 @@ def _insert_refresh(connection: Connection, record: RefreshResult) -> None:
     found = connection.execute(oldest).scalar()
     if found is not None:
         connection.execute(delete(REFRESHES).where(alike & (REFRESHES.c.id <= found)))
-
-
-def _newest_seconds(name: TableName | None) -> Select[Any]:
-    """Name, version and seconds of the newest commits of one table, or of each."""
-    # The time of one partition of a backfill is no measure of what keeping the table fresh takes, nor is a commit
-    # without rows.
-    counted: list[ColumnElement[bool]] = [
-        REFRESHES.c.committed.is_(True),
-        func.coalesce(REFRESHES.c.strategy, "") != str(Strategy.NOOP),
-        func.coalesce(REFRESHES.c.cause, "") != BACKFILL,
-    ]
-    if name is not None:
-        counted.append(REFRESHES.c.key == key_of(name))
-    place = func.row_number().over(partition_by=REFRESHES.c.key, order_by=REFRESHES.c.id.desc()).label("place")
-    placed = select(REFRESHES.c.name, REFRESHES.c.version, REFRESHES.c.seconds, place).where(*counted).subquery()
-    return select(placed.c.name, placed.c.version, placed.c.seconds).where(placed.c.place <= COUNTED_REFRESHES)
