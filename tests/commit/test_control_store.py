@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
-import json
 import sqlite3
 import subprocess
 import sys
@@ -16,19 +14,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.operations import Operations
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.exc import OperationalError
 
 from freshline.commit.control_store import FORMAT, KEPT_RECORDS, KEPT_REFRESHES, ControlStore
 from freshline.commit.control_store import store as store_module
 from freshline.commit.control_store.database import _WRITERS
-from freshline.commit.control_store.schema import METADATA
-from freshline.errors import FileChangedError, FormatError, FreshlineError, QueryError, SettingsError, StorageError
+from freshline.errors import FileChangedError, FormatError, QueryError, SettingsError, StorageError
 from freshline.freshness.intentions import FreshnessOverride, Intentions, Suspension
 from freshline.values.freshness import Freshness
 from freshline.values.names import TableName
@@ -37,7 +29,6 @@ from tests.postgres import PostgresServer
 
 NOW = datetime(2026, 11, 1, 12, 0, 0, 123456, tzinfo=UTC)
 ORDERS = TableName.parse("sales.Orders")
-MIGRATIONS = importlib.resources.files("freshline.commit.control_store") / "migrations"
 RECORD = RefreshResult(
     table=ORDERS,
     at=NOW,
@@ -251,104 +242,43 @@ def test_a_file_that_is_no_database_is_named(tmp_path):
     assert str(file) in str(raised.value)
 
 
-def make_format_3(url: str) -> None:
-    """A store as the commit before format 4 left it: an epoch, an open request, a refresh that failed."""
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
+@pytest.mark.parametrize("older", range(1, FORMAT))
+def test_a_store_of_an_older_freshline_is_refused_with_what_to_do(store, url, older):
     with create_engine(url).begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "format_3")
-        for statement in (
-            "INSERT INTO freshline_format (format) VALUES (3)",
-            "INSERT INTO freshline_identity (id) VALUES ('abc')",
-            "INSERT INTO freshline_generation (generation) VALUES (0)",
-            "INSERT INTO freshline_epoch (epoch) VALUES (7)",
-            (
-                "INSERT INTO freshline_request (id, kind, arguments, created_at) "
-                "VALUES ('a', 'refresh', '{}', '2026-11-01T12:00:00.000000+00:00')"
-            ),
-        ):
-            connection.exec_driver_sql(statement)
-        connection.execute(
-            text(
-                "INSERT INTO freshline_refresh (key, name, at, state, strategy, reason, seconds, version, fingerprint, "
-                "rows_in, rows_out, rejected, committed, data_timestamp, error, problems, mode, cause, lag_seconds) "
-                "VALUES (:key, :name, :at, 'FAILED', 'append', 'QUERY: no', 1.5, 3, 'abc', 10, 9, 1, :committed, :at, "
-                ":error, :problems, 'continuous', 'live', 5.0)"
-            ),
-            {
-                "key": "sales.orders", "name": "sales.Orders", "at": NOW.isoformat(), "committed": True,
-                "error": json.dumps(QueryError("no", where="a.sql:3").as_json()), "problems": '["a.json: it changed"]',
-            },
-        )  # fmt: skip
+        connection.execute(text(f"UPDATE freshline_format SET format = {older}"))
 
-
-def test_a_store_of_the_format_before_is_brought_to_the_newest_and_keeps_what_it_knows(url):
-    make_format_3(url)
-
-    store = ControlStore.open(url)
-
-    assert store.take_epoch(1) == 8
-    assert [request.id for request in store.open_requests()] == ["a"]
-    assert store.intentions.read() == Intentions()
-    (found,) = store.refreshes()
-    assert found == RefreshResult(
-        table=ORDERS, at=NOW, state=State.FAILED, strategy="append", reason="QUERY: no", seconds=1.5, version=3,
-        fingerprint="abc", rows_in=10, rows_out=9, rejected=1, committed=True, data_timestamp=NOW, mode="continuous",
-        cause="live", lag_seconds=5.0, error=QueryError("no", where="a.sql:3"),
-        problems=(FreshlineError("a.json: it changed"),),
-    )  # fmt: skip
-    store.record_refresh(RECORD)
-    assert store.last_refreshes()[ORDERS].state == "SUCCEEDED"
-    store.close()
-
-
-def test_a_store_of_a_format_before_that_is_refused_with_what_to_do(url):
-    make_format_3(url)
-    with create_engine(url).begin() as connection:
-        connection.execute(text("UPDATE freshline_format SET format = 2"))
-
-    with pytest.raises(FormatError, match="doctor --rebuild"):
+    with pytest.raises(FormatError) as raised:
         ControlStore.open(url)
+    assert raised.value.message == (
+        f"the control store has format {older}, this freshline reads {FORMAT}. Move it away, and run freshline doctor "
+        "--rebuild, which fills a new one from the tables' own logs."
+    )
 
 
-def test_the_steps_of_alembic_make_the_tables_as_the_schema_has_them(store, url):
-    with create_engine(url).connect() as connection:
-        context = MigrationContext.configure(connection, opts={"version_table": "freshline_migration"})
-        assert compare_metadata(context, METADATA) == []
+def test_a_store_whose_making_fails_is_not_there_and_the_next_makes_it(url, monkeypatch):
+    def fail() -> None:
+        raise OperationalError("INSERT INTO freshline_identity", {}, Exception("disk is full"))
 
-
-def test_a_step_that_fails_leaves_the_store_as_it_was(url, monkeypatch):
-    make_format_3(url)
-    with create_engine(url).connect() as connection:
-        before = {column["name"] for column in inspect(connection).get_columns("freshline_refresh")}
     with monkeypatch.context() as patched:
-        patched.setattr(Operations, "drop_column", _failing_at("problems", Operations.drop_column))
+        patched.setattr("freshline.commit.control_store.database.uuid4", fail)
         with pytest.raises(StorageError, match="disk is full"):
             ControlStore.open(url)
 
     with create_engine(url).connect() as connection:
-        assert {column["name"] for column in inspect(connection).get_columns("freshline_refresh")} == before
+        assert inspect(connection).get_table_names() == []
     store = ControlStore.open(url)
-    assert store.take_epoch(1) == 8
+    assert store.take_epoch(1) == 1
+    assert store.intentions.read() == Intentions()
     store.close()
 
 
-def test_a_store_with_a_table_missing_is_refused_with_what_to_do(store, url):
+@pytest.mark.parametrize("table", ["freshline_override", "freshline_format"])
+def test_a_store_with_a_table_missing_is_refused_with_what_to_do(store, url, table):
     with create_engine(url).begin() as connection:
-        connection.execute(text("DROP TABLE freshline_override"))
+        connection.execute(text(f"DROP TABLE {table}"))
 
-    with pytest.raises(FormatError, match="freshline_override is missing.*move it away"):
+    with pytest.raises(FormatError, match=f"{table} is missing.*move it away"):
         ControlStore.open(url)
-
-
-def _failing_at(failing: str, drop_column: Callable[..., object]) -> Callable[..., object]:
-    def drop(operations: Operations, table: str, column: str) -> object:
-        if column == failing:
-            raise OperationalError("ALTER TABLE", {}, Exception("disk is full"))
-        return drop_column(operations, table, column)
-
-    return drop
 
 
 def test_a_writer_that_does_not_let_go_is_reported_in_a_sentence(tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
 """A warehouse that an older freshline wrote is opened, read, refreshed, verified and restored.
 
-`warehouse.tar.xz` is the reference deployment after `make demo ARGS=--once`, with a savepoint, as commit ecd55fb wrote
-it; `make_warehouse.sh` made it.
+Its control store is refused, and a new one is filled as the error says. `warehouse.tar.xz` is the reference deployment
+after `make demo ARGS=--once`, with a savepoint, as commit ecd55fb wrote it; `make_warehouse.sh` made it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from deltalake import DeltaTable
 from freshline.commit.control_rows import FORMAT as STORE_FORMAT
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import read_newest
+from freshline.commit.rebuild import rebuild
 from freshline.commit.refresh_log import RefreshLog
 from freshline.commit.warehouse import Warehouse
 from freshline.compute.cancellation import Cancellation
 from freshline.declare.project_settings import read_settings
+from freshline.errors import FormatError
 from freshline.plan.project import open_project
 from freshline.plan.request import RefreshRequest
 from freshline.refresh.runtime import Runtime, open_runtime
@@ -34,6 +36,7 @@ from freshline.run.verify import verify_table
 from freshline.values.names import TableName
 from freshline.values.receipt import FORMAT
 from freshline.values.result import State
+from freshline.values.settings import Settings
 
 # Just after the archive's last refresh: on another day the table of daily partitions has one more to fill.
 NOW = datetime(2026, 11, 23, 2, tzinfo=UTC)
@@ -62,9 +65,18 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
+def rebuild_store(settings: Settings) -> None:
+    """Do what the error about the older control store says."""
+    with pytest.raises(FormatError, match=r"has format 3, .* Move it away, and run freshline doctor --rebuild"):
+        ControlStore.open(settings.control_store)
+    (settings.state / "control.db").rename(settings.state / "control.db.before")
+    assert rebuild(settings).problems == ()
+
+
 @pytest.fixture
 def runtime(project: Path, spark) -> Iterator[Runtime]:
     settings = read_settings(project, {"FRESHLINE_ENV": "demo"})
+    rebuild_store(settings)
     control = ControlStore.open(settings.control_store)
     yield open_runtime(settings, open_project(settings), spark, control, clock=lambda: NOW)
     control.close()
@@ -99,6 +111,7 @@ def rows(runtime: Runtime, name: str) -> int:
 @pytest.mark.seconds
 def test_the_status_of_an_older_warehouse_is_read_before_anything_is_written(project):
     settings = read_settings(project, {"FRESHLINE_ENV": "demo"})
+    rebuild_store(settings)
     graph = open_project(settings)
     control = ControlStore.open(settings.control_store)
     now = datetime.now(UTC)

@@ -12,7 +12,7 @@ from freshline.freshness.record import Heartbeat
 from freshline.values.names import TableName
 from freshline.values.result import RefreshResult
 
-# The newest format of the store, and the tables that it has.
+# The format of the store, and the tables that it has.
 FORMAT = 5
 TABLES = (
     "freshline_alert",

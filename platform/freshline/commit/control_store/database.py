@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import os
 import sqlite3
 import threading
@@ -11,14 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from sqlalchemy import URL, Connection, Engine, create_engine, delete, event, func, insert, inspect, select, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, insert, inspect, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from freshline.commit.control_reading import BUSY_SECONDS, Answer, file_of, what_happened
 from freshline.commit.control_rows import FORMAT
-from freshline.commit.control_store.schema import FORMATS, METADATA, OLDEST_FORMAT
+from freshline.commit.control_store.schema import FORMATS, GENERATIONS, IDENTITIES, METADATA
 from freshline.errors import FormatError, SettingsError, StorageError
 
 _LOOK_SECONDS = 0.02
@@ -29,7 +29,7 @@ _WRITERS = 7_230_471_190
 
 
 class Database:
-    """A database of the newest format. Each `read` and `write` is one transaction.
+    """A database of the present format. Each `read` and `write` is one transaction.
 
     Where the database was taken away, or emptied, while it is open, the next transaction finds what stands in its
     place, or makes it: whoever went on with a deleted file would write what nobody reads.
@@ -44,7 +44,7 @@ class Database:
 
     @classmethod
     def open(cls, url: str, umask: int = PRIVATE) -> Database:
-        """Open it; its tables are made or brought to the newest format. Raises as ControlStore.open does."""
+        """Open it; its tables are made where there are none. Raises as ControlStore.open does."""
         try:
             parsed = _url_of(url)
             engine = create_engine(parsed, connect_args=_connect_args(parsed))
@@ -142,35 +142,33 @@ class Database:
             # Inspected first: a store that is there is opened without writing, also from a disk that is read-only.
             there = set(inspect(self._engine).get_table_names())
         found = self._format(there)
-        if found == FORMAT:
-            missing = sorted({table.name for table in METADATA.sorted_tables} - there)
-            if missing:
-                raise FormatError(
-                    f"the control store says format {FORMAT}, and {', '.join(missing)} is missing. Someone changed it "
-                    "by hand: move it away, and a new one is made from what the tables know themselves.",
-                    where=self._place,
-                )
-            return
         if found > FORMAT:
             raise FormatError(
                 f"the control store has format {found}, this freshline reads up to {FORMAT}. "
                 "Use the freshline that wrote it, or a newer one.",
                 where=self._place,
             )
-        if 0 < found < OLDEST_FORMAT:
+        if 0 < found < FORMAT:
             raise FormatError(
-                f"the control store has format {found}, this freshline reads {OLDEST_FORMAT} to {FORMAT}. Move it "
-                "away, and run freshline doctor --rebuild, which fills a new one from the tables' own logs.",
+                f"the control store has format {found}, this freshline reads {FORMAT}. Move it away, and run freshline "
+                "doctor --rebuild, which fills a new one from the tables' own logs.",
                 where=self._place,
             )
-        with self._writing() as connection:
-            # Several processes may find an old store at once; the first takes the steps.
-            there = set(inspect(connection).get_table_names())
-            stored = connection.execute(select(func.max(FORMATS.c.format))).scalar() if FORMATS.name in there else None
-            if stored is None or int(stored) < FORMAT:
-                _migrate(connection)
-                connection.execute(delete(FORMATS))
-                connection.execute(insert(FORMATS).values(format=FORMAT))
+        missing = sorted(METADATA.tables.keys() - there)
+        if 0 < len(missing) < len(METADATA.tables):
+            raise FormatError(
+                f"the control store should have format {FORMAT}, and {', '.join(missing)} is missing. Someone changed "
+                "it by hand: move it away, and a new one is made from what the tables know themselves.",
+                where=self._place,
+            )
+        if missing:
+            with self._writing() as connection:
+                # Several processes may find no store at once; the first makes it.
+                if FORMATS.name not in inspect(connection).get_table_names():
+                    METADATA.create_all(connection)
+                    connection.execute(insert(IDENTITIES).values(id=uuid4().hex))
+                    connection.execute(insert(GENERATIONS).values(generation=0))
+                    connection.execute(insert(FORMATS).values(format=FORMAT))
 
     def _provide_file(self) -> None:
         """Make the file of SQLite where there is none, with its permissions; SQLite gives its own the same."""
@@ -225,17 +223,6 @@ def _url_of(text: str) -> URL:
     """The URL; a path of SQLite is taken as it is written, as `has_control_store` takes it."""
     file = file_of(text)
     return make_url(text) if file is None else URL.create("sqlite", database=file or None)
-
-
-def _migrate(connection: Connection) -> None:
-    # Imported here: a store of the newest format, which is nearly every one, never needs it.
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(importlib.resources.files(__package__) / "migrations"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
 
 
 def _connect_args(url: URL) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The tables of the control store, as its newest format has them.
+"""The tables of the control store, as its format has them.
 
 Times are ISO texts in UTC: they sort, and every database keeps them as they are. `key` is a table's name in lower case.
-A change here comes with a migration in `migrations/versions` and a new FORMAT; a test compares the two.
+A change here comes with a new FORMAT: a store of another one is refused, and a new one is filled from the tables' logs.
 """
 
 from __future__ import annotations
@@ -9,9 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text
-
-# Older stores are brought to it; those before were never released.
-OLDEST_FORMAT = 3
 
 METADATA = MetaData()
 

@@ -56,11 +56,11 @@ class ControlStore(ControlReader):
 
     @classmethod
     def open(cls, url: str, umask: int = PRIVATE) -> ControlStore:
-        """Open the store at a SQLAlchemy URL; its tables are made on first use, and brought to the newest format.
+        """Open the store at a SQLAlchemy URL; its tables are made on first use.
 
         A file of SQLite that is made lacks the permissions in `umask`.
 
-        Raises SettingsError for a URL that cannot be used, FormatError for a store of a newer freshline, and
+        Raises SettingsError for a URL that cannot be used, FormatError for a store of another freshline, and
         StorageError where it cannot be read or written.
         """
         return cls(Database.open(url, umask))

@@ -1,1 +1,0 @@
-"""Alembic's steps from every format of the control store to the next."""
