@@ -11,7 +11,6 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +24,7 @@ from freshline.commit.control_rows import (
     record_of,
     split_seconds,
     time_of,
+    time_or_none,
 )
 from freshline.errors import StorageError
 from freshline.freshness.intentions import FreshnessOverride, Intentions, Suspension
@@ -140,13 +140,13 @@ class IntentionReader:
         with self._database.answering() as answer:
             ((generation,),) = answer("SELECT max(generation) FROM freshline_generation")
             overrides = [
-                FreshnessOverride(TableName.parse(name), Freshness(seconds), by, time_of(at), _time_or_none(until))
+                FreshnessOverride(TableName.parse(name), Freshness(seconds), by, time_of(at), time_or_none(until))
                 for name, seconds, by, at, until in answer(
                     "SELECT name, freshness_seconds, decided_by, decided_at, until FROM freshline_override"
                 )
             ]
             suspensions = [
-                Suspension(TableName.parse(name), by, time_of(at), _time_or_none(until), reason, bool(automatic))
+                Suspension(TableName.parse(name), by, time_of(at), time_or_none(until), reason, bool(automatic))
                 for name, by, at, until, reason, automatic in answer(
                     "SELECT name, decided_by, decided_at, until, reason, automatic FROM freshline_suspension"
                 )
@@ -272,7 +272,3 @@ def _is_of_newest_format(connection: sqlite3.Connection) -> bool:
 
 def _translated(error: sqlite3.Error, path: str) -> StorageError:
     return StorageError(f"the control store {what_happened(str(error))}", where=path)
-
-
-def _time_or_none(text: str | None) -> datetime | None:
-    return None if text is None else time_of(text)

@@ -50,6 +50,14 @@ def time_of(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+def text_or_none(time: datetime | None) -> str | None:
+    return None if time is None else text_of(time)
+
+
+def time_or_none(text: str | None) -> datetime | None:
+    return None if text is None else time_of(text)
+
+
 def heartbeat_of(at: str, detail: str) -> Heartbeat:
     """The heartbeat in these columns of `freshline_heartbeat`."""
     return Heartbeat(time_of(at), json.loads(detail))

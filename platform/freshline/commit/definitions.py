@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from uuid import uuid4
 
 from freshline.commit.delta_log import exists, read_newest
+from freshline.commit.notes import keep_file
 from freshline.commit.warehouse import Warehouse
-from freshline.errors import UNREADABLE_FILE, StorageError
+from freshline.errors import UNREADABLE_FILE
 from freshline.plan.definition import ChangeClass, Definition, DefinitionChange, classify_change, definition_of
 from freshline.values.spec import SourceSpec, TableSpec
 
@@ -25,19 +25,7 @@ _PLAIN_TYPE = re.compile(
 
 def keep_definition(warehouse: Path, definition: Definition) -> None:
     """Keep the definition of a fingerprint. Raises StorageError where the warehouse cannot be written."""
-    file = _file(warehouse, definition.fingerprint)
-    try:
-        if file.exists():
-            return
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_name(f".{file.name}.{uuid4().hex}")
-        part.write_text(json.dumps(definition.as_json()), encoding="utf-8")
-        part.replace(file)
-    except OSError as error:
-        raise StorageError(
-            f"the warehouse cannot be written: {error.strerror or error}. Make it writable for this user.",
-            where=str(file),
-        ) from error
+    keep_file(_file(warehouse, definition.fingerprint), json.dumps(definition.as_json()).encode())
 
 
 def read_definition(warehouse: Path, fingerprint: str) -> Definition | None:

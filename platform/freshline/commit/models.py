@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from uuid import uuid4
 
-from freshline.errors import ModelChangedError, ModelError, StorageError
+from freshline.commit.notes import keep_file
+from freshline.errors import ModelChangedError, ModelError
 from freshline.values.query import KnownModel
 
 FOLDER = "_freshline_models"
@@ -44,14 +44,5 @@ def keep_model(warehouse: Path, model: KnownModel) -> Path:
             "again, which reads the declarations anew.",
             where=str(model.name),
         )
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        part = kept.with_name(f".{kept.name}.{uuid4().hex}")
-        part.write_bytes(content)
-        part.replace(kept)
-    except OSError as error:
-        raise StorageError(
-            f"the warehouse cannot be written: {error.strerror or error}. Make it writable for this user.",
-            where=str(kept),
-        ) from error
+    keep_file(kept, content)
     return kept

@@ -1,7 +1,7 @@
-"""Small JSON files that are kept beside the tables, below `.freshline` of the warehouse.
+"""Small files that are kept beside the tables: notes, which are JSON below `.freshline`, and those that never change.
 
-Each is written whole or not at all, and is on the disk when the call returns: what a crash leaves is the file as it was
-before or after, and perhaps one with another name that nobody reads.
+A note is written whole or not at all, and is on the disk when the call returns: what a crash leaves is the file as it
+was before or after, and perhaps one with another name that nobody reads.
 """
 
 from __future__ import annotations
@@ -83,6 +83,25 @@ def remove_note(path: Path) -> bool:
     except OSError as error:
         raise StorageError(f"{path.name} cannot be removed: {error.strerror or error}.", where=str(path)) from error
     return True
+
+
+def keep_file(path: Path, content: bytes) -> None:
+    """Write a file that is named by its content, unless it is there. It is moved to its place in one step.
+
+    Raises StorageError where the warehouse cannot be written.
+    """
+    try:
+        if path.exists():
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.{uuid4().hex}")
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError as error:
+        raise StorageError(
+            f"the warehouse cannot be written: {error.strerror or error}. Make it writable for this user.",
+            where=str(path),
+        ) from error
 
 
 def _sync(folder: Path) -> None:

@@ -380,7 +380,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         declared = None if effective_graph.partial else effective_graph.graph.order
         for purged in () if declared is None else finish_purges(runtime.warehouse, declared):
             LOG.info("deleted what was left of %s, which was dropped", purged)
-            control.forget_check(purged)
+            control.forget_checks([purged])
         if tracing is not None:
             runtime.stage = tracing.recorder.stage
         effective_graph.on_change(lambda graph: setattr(runtime, "graph", graph))

@@ -297,7 +297,7 @@ class Requests:
         for each in (late_name(name), name) if is_final and late_name(name) not in graph else (name,):
             with runtime.lock(each):
                 folders += purge_table(runtime.warehouse, each, graph.order, runtime.failpoint)
-                runtime.control.forget_check(each)
+                runtime.control.forget_checks([each])
                 runtime.control.intentions.forget_failures(each)
         request.report({"type": "purged", "table": str(name), "folders": [str(folder) for folder in folders]})
         return State.SUCCEEDED

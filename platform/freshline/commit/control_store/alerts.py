@@ -13,8 +13,8 @@ from typing import Any
 
 from sqlalchemy import RowMapping, and_, delete, insert, or_, select, update
 
-from freshline.commit.control_rows import key_of, text_of, time_of
-from freshline.commit.control_store.database import Database
+from freshline.commit.control_rows import key_of, text_of, text_or_none, time_of, time_or_none
+from freshline.commit.control_store.database import Database, put
 from freshline.commit.control_store.schema import ALERTS, AWAITED, DELIVERIES
 from freshline.freshness.alert import Alert, AlertEvent, AlertKind, AlertLevel, Delivery, News
 from freshline.values.names import TableName
@@ -88,8 +88,7 @@ class AlertStore:
                 for key in known.keys() - wanted.keys():
                     connection.execute(delete(AWAITED).where(AWAITED.c.key == key))
                 for key in wanted.keys() - known.keys():
-                    connection.execute(delete(AWAITED).where(AWAITED.c.key == key))
-                    connection.execute(insert(AWAITED).values(key=key, name=str(wanted[key]), at=text_of(now)))
+                    put(connection, AWAITED, key=key, name=str(wanted[key]), at=text_of(now))
         return {name: known.get(key, now) for key, name in wanted.items()}
 
     def pending(self, channel: str) -> list[Delivery]:
@@ -184,8 +183,8 @@ def _values(alert: Alert) -> dict[str, Any]:
         "since": text_of(alert.since),
         "raised_at": text_of(alert.raised_at),
         "reminded_at": text_of(alert.reminded_at),
-        "calm_since": None if alert.calm_since is None else text_of(alert.calm_since),
-        "recovered_at": None if alert.recovered_at is None else text_of(alert.recovered_at),
+        "calm_since": text_or_none(alert.calm_since),
+        "recovered_at": text_or_none(alert.recovered_at),
         "link": alert.link,
     }
 
@@ -199,8 +198,8 @@ def _alert(row: RowMapping, delivered_to: tuple[str, ...]) -> Alert:
         since=time_of(row["since"]),
         raised_at=time_of(row["raised_at"]),
         reminded_at=time_of(row["reminded_at"]),
-        calm_since=None if row["calm_since"] is None else time_of(row["calm_since"]),
-        recovered_at=None if row["recovered_at"] is None else time_of(row["recovered_at"]),
+        calm_since=time_or_none(row["calm_since"]),
+        recovered_at=time_or_none(row["recovered_at"]),
         link=row["link"],
         id=row["id"],
         delivered_to=delivered_to,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, func, insert, inspect, select, text
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, delete, event, func, insert, inspect, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
@@ -287,6 +287,13 @@ def _prepare_postgres(connection: Any, _record: Any) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     write = connection.get_execution_options().get("freshline_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def put(connection: Connection, table: Table, **values: Any) -> None:
+    """Write a row in the place of the one with its key."""
+    (key,) = table.primary_key.columns
+    connection.execute(delete(table).where(key == values[key.name]))
+    connection.execute(insert(table).values(**values))
 
 
 def _sentence(error: BaseException) -> str:

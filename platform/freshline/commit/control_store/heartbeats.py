@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, select
 
 from freshline.commit.control_reading import HeartbeatReader
 from freshline.commit.control_rows import heartbeat_of, text_of
-from freshline.commit.control_store.database import Database
+from freshline.commit.control_store.database import Database, put
 from freshline.commit.control_store.schema import HEARTBEATS
 from freshline.freshness.record import Heartbeat
 
@@ -24,7 +24,7 @@ class HeartbeatStore(HeartbeatReader):
     def beat(self, name: str, at: datetime, detail: Mapping[str, Any] | None = None) -> None:
         """Remember that `name` was there at `at`, and what it said of itself."""
         with self._database.write() as connection:
-            _write(connection, name, at, detail or {})
+            put(connection, HEARTBEATS, name=name, at=text_of(at), detail=json.dumps(dict(detail or {})))
 
     def take(
         self,
@@ -49,7 +49,7 @@ class HeartbeatStore(HeartbeatReader):
                 lasts = abs(at - known.at) < held and not is_gone(known)
                 if known.detail.get("owner") != owner and (renewing or lasts):
                     return known
-            _write(connection, name, at, {**detail, "owner": owner})
+            put(connection, HEARTBEATS, name=name, at=text_of(at), detail=json.dumps({**detail, "owner": owner}))
         return None
 
     def release(self, name: str, owner: str) -> None:
@@ -69,8 +69,3 @@ def _read(connection: Connection, name: str) -> Heartbeat | None:
     wanted = select(HEARTBEATS.c.at, HEARTBEATS.c.detail).where(HEARTBEATS.c.name == name)
     row = connection.execute(wanted).first()
     return None if row is None else heartbeat_of(row.at, row.detail)
-
-
-def _write(connection: Connection, name: str, at: datetime, detail: Mapping[str, Any]) -> None:
-    connection.execute(delete(HEARTBEATS).where(HEARTBEATS.c.name == name))
-    connection.execute(insert(HEARTBEATS).values(name=name, at=text_of(at), detail=json.dumps(dict(detail))))

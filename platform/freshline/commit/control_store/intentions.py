@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Sequence
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, select, update
 
 from freshline.commit.control_reading import IntentionReader
-from freshline.commit.control_rows import key_of, text_of, time_of
-from freshline.commit.control_store.database import Database
+from freshline.commit.control_rows import key_of, text_of, text_or_none, time_of
+from freshline.commit.control_store.database import Database, put
 from freshline.commit.control_store.schema import FAILURES, GENERATIONS, OVERRIDES, SUSPENSIONS
 from freshline.freshness.intentions import FailureRow, FreshnessOverride, Suspension
 from freshline.values.names import TableName
@@ -47,32 +47,30 @@ class IntentionStore(IntentionReader):
             if expected is not None and _generation(connection) != expected:
                 return False
             connection.execute(update(GENERATIONS).values(generation=GENERATIONS.c.generation + 1))
-            gone = [*remove_overrides, *(override.table for override in set_overrides)]
-            connection.execute(delete(OVERRIDES).where(OVERRIDES.c.key.in_([key_of(name) for name in gone])))
+            for table, names in ((OVERRIDES, remove_overrides), (SUSPENSIONS, remove_suspensions)):
+                connection.execute(delete(table).where(table.c.key.in_([key_of(name) for name in names])))
             for override in set_overrides:
-                connection.execute(
-                    insert(OVERRIDES).values(
-                        key=key_of(override.table),
-                        name=str(override.table),
-                        freshness_seconds=override.freshness.seconds,
-                        decided_by=override.by,
-                        decided_at=text_of(override.at),
-                        until=None if override.until is None else text_of(override.until),
-                    )
+                put(
+                    connection,
+                    OVERRIDES,
+                    key=key_of(override.table),
+                    name=str(override.table),
+                    freshness_seconds=override.freshness.seconds,
+                    decided_by=override.by,
+                    decided_at=text_of(override.at),
+                    until=text_or_none(override.until),
                 )
-            gone = [*remove_suspensions, *(suspension.table for suspension in set_suspensions)]
-            connection.execute(delete(SUSPENSIONS).where(SUSPENSIONS.c.key.in_([key_of(name) for name in gone])))
             for suspension in set_suspensions:
-                connection.execute(
-                    insert(SUSPENSIONS).values(
-                        key=key_of(suspension.table),
-                        name=str(suspension.table),
-                        decided_by=suspension.by,
-                        decided_at=text_of(suspension.at),
-                        until=None if suspension.until is None else text_of(suspension.until),
-                        reason=suspension.reason,
-                        automatic=suspension.automatic,
-                    )
+                put(
+                    connection,
+                    SUSPENSIONS,
+                    key=key_of(suspension.table),
+                    name=str(suspension.table),
+                    decided_by=suspension.by,
+                    decided_at=text_of(suspension.at),
+                    until=text_or_none(suspension.until),
+                    reason=suspension.reason,
+                    automatic=suspension.automatic,
                 )
             also(connection)
         return True
@@ -82,31 +80,24 @@ class IntentionStore(IntentionReader):
     def failures(self) -> dict[TableName, FailureRow]:
         """Of each table that has failed in a row: how often, since when, and how the last time."""
         with self._database.read() as connection:
-            rows = connection.execute(select(FAILURES)).mappings().all()
-        return {
-            TableName.parse(row["name"]): FailureRow(
-                TableName.parse(row["name"]),
-                row["count"],
-                time_of(row["first_at"]),
-                time_of(row["last_at"]),
-                json.loads(row["error"]),
-            )
-            for row in rows
-        }
+            found = [
+                FailureRow(TableName.parse(name), count, time_of(first), time_of(last), json.loads(error))
+                for _, name, count, first, last, error in connection.execute(select(FAILURES))
+            ]
+        return {one.table: one for one in found}
 
     def record_failures(self, row: FailureRow) -> None:
         """Remember a row of failures."""
         with self._database.write() as connection:
-            connection.execute(delete(FAILURES).where(FAILURES.c.key == key_of(row.table)))
-            connection.execute(
-                insert(FAILURES).values(
-                    key=key_of(row.table),
-                    name=str(row.table),
-                    count=row.count,
-                    first_at=text_of(row.first_at),
-                    last_at=text_of(row.last_at),
-                    error=json.dumps(dict(row.error)),
-                )
+            put(
+                connection,
+                FAILURES,
+                key=key_of(row.table),
+                name=str(row.table),
+                count=row.count,
+                first_at=text_of(row.first_at),
+                last_at=text_of(row.last_at),
+                error=json.dumps(dict(row.error)),
             )
 
     def forget_failures(self, name: TableName) -> None:

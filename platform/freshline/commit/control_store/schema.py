@@ -30,6 +30,11 @@ def _lag_columns(*, nullable: bool) -> list[Column[Any]]:
     ]
 
 
+def _table_columns() -> tuple[Column[str], Column[str]]:
+    """The key of a table with one row, and its name."""
+    return Column("key", String(300), primary_key=True), Column("name", String(300), nullable=False)
+
+
 FORMATS = Table("freshline_format", METADATA, Column("format", Integer, nullable=False))
 
 # Distinguishes this store from another that takes its place: ids of records begin anew there.
@@ -40,8 +45,7 @@ EPOCHS = Table("freshline_epoch", METADATA, Column("epoch", Integer, nullable=Fa
 CHECKS = Table(
     "freshline_check",
     METADATA,
-    Column("key", String(300), primary_key=True),
-    Column("name", String(300), nullable=False),
+    *_table_columns(),
     Column("data_timestamp", String(40), nullable=False),
     Column("position", Text, nullable=False),
     Column("checked_at", String(40), nullable=False),
@@ -84,8 +88,7 @@ GENERATIONS = Table("freshline_generation", METADATA, Column("generation", Integ
 OVERRIDES = Table(
     "freshline_override",
     METADATA,
-    Column("key", String(300), primary_key=True),
-    Column("name", String(300), nullable=False),
+    *_table_columns(),
     Column("freshness_seconds", LongInteger, nullable=False),
     Column("decided_by", String(300), nullable=False),
     Column("decided_at", String(40), nullable=False),
@@ -95,8 +98,7 @@ OVERRIDES = Table(
 SUSPENSIONS = Table(
     "freshline_suspension",
     METADATA,
-    Column("key", String(300), primary_key=True),
-    Column("name", String(300), nullable=False),
+    *_table_columns(),
     Column("decided_by", String(300), nullable=False),
     Column("decided_at", String(40), nullable=False),
     Column("until", String(40)),
@@ -108,8 +110,7 @@ SUSPENSIONS = Table(
 FAILURES = Table(
     "freshline_failure",
     METADATA,
-    Column("key", String(300), primary_key=True),
-    Column("name", String(300), nullable=False),
+    *_table_columns(),
     Column("count", Integer, nullable=False),
     Column("first_at", String(40), nullable=False),
     Column("last_at", String(40), nullable=False),
@@ -145,8 +146,7 @@ ALERTS = Table(
 AWAITED = Table(
     "freshline_awaited",
     METADATA,
-    Column("key", String(300), primary_key=True),
-    Column("name", String(300), nullable=False),
+    *_table_columns(),
     Column("at", String(40), nullable=False),
 )
 

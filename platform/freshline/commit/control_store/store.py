@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Select, delete, func, insert, select, update
 from freshline.commit.control_reading import ControlReader
 from freshline.commit.control_rows import key_of, record_of, text_of, time_of
 from freshline.commit.control_store.alerts import AlertStore
-from freshline.commit.control_store.database import PRIVATE, Database
+from freshline.commit.control_store.database import PRIVATE, Database, put
 from freshline.commit.control_store.heartbeats import HeartbeatStore
 from freshline.commit.control_store.history import HistoryStore, add_refresh
 from freshline.commit.control_store.intentions import IntentionStore
@@ -86,15 +86,14 @@ class ControlStore(ControlReader):
     def record_check(self, name: TableName, data_timestamp: datetime, position: str) -> None:
         """Remember that everything up to `data_timestamp` is at `position` (JSON text)."""
         with self._database.write() as connection:
-            connection.execute(delete(CHECKS).where(CHECKS.c.key == key_of(name)))
-            connection.execute(
-                insert(CHECKS).values(
-                    key=key_of(name),
-                    name=str(name),
-                    data_timestamp=text_of(data_timestamp),
-                    position=position,
-                    checked_at=text_of(datetime.now(UTC)),
-                )
+            put(
+                connection,
+                CHECKS,
+                key=key_of(name),
+                name=str(name),
+                data_timestamp=text_of(data_timestamp),
+                position=position,
+                checked_at=text_of(datetime.now(UTC)),
             )
 
     def record_source_check(self, name: TableName, now: datetime, position: TablePosition) -> None:
@@ -102,13 +101,8 @@ class ControlStore(ControlReader):
         known = self.checks().get(name)
         self.record_check(name, now, source_position(position, known))
 
-    def forget_check(self, name: TableName) -> None:
-        """Forget the check of a table: one of this name that is made later begins without."""
-        with self._database.write() as connection:
-            connection.execute(delete(CHECKS).where(CHECKS.c.key == key_of(name)))
-
     def forget_checks(self, names: Iterable[TableName]) -> None:
-        """Forget the checks of these: they contain something else now."""
+        """Forget the checks of these: they contain something else now, or are gone, and later ones begin without."""
         keys = [key_of(name) for name in names]
         with self._database.write() as connection:
             connection.execute(delete(CHECKS).where(CHECKS.c.key.in_(keys)))
