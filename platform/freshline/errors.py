@@ -17,6 +17,7 @@ FreshlineError                      code, retry_helps, where
 │   ├── QueryError                  Spark refuses the query
 │   │   └── ForbiddenQueryError     the query does more than compute rows from declared tables
 │   ├── PythonLimitError            a function in Python took too long or too much memory
+│   ├── PromiseBrokenError          a function in Python does not keep `keys` or `append`
 │   ├── ProcessFailedError          a class of freshline.process raised, or put out something else than declared
 │   ├── ProcessKeyError             the keys of a class of freshline.process have types that do not serve
 │   ├── ModelError                  a model cannot be asked with what it is given
@@ -26,6 +27,7 @@ FreshlineError                      code, retry_helps, where
 │   │   ├── PatternBudgetError      its conditions leave more ways to match than are tried
 │   │   ├── PatternSkipError        it skips to a row that a match has not, or began with
 │   │   └── PatternExpressionError  its conditions compare values of kinds that cannot be compared
+│   ├── GraphError                  a graph function cannot be computed over the edges that there are
 │   ├── PartitionError              the named partition cannot be refreshed
 │   ├── SourceError                 a source cannot be read, or its content has changed
 │   │   ├── FileChangedError        a landing file changed after it was read

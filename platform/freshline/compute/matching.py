@@ -34,7 +34,7 @@ from freshline.patterns.matcher import (
 )
 from freshline.patterns.pattern import parse_pattern
 from freshline.patterns.program import Program, compile_pattern
-from freshline.sql.match_recognize import MATCH_FUNCTION
+from freshline.values.query import MATCH_ERROR, MATCH_FUNCTION
 
 RETURNED = "array<struct<number: bigint, place: int, label: string, excluded: boolean>>"
 _TYPE = pa.list_(
@@ -42,8 +42,6 @@ _TYPE = pa.list_(
 )
 # The number of the match, the place of the row, its variable, and whether it is excluded.
 Shown = tuple[int | None, int, str | None, bool]
-# Before the code of an error that is shown to people, see `freshline.refresh.failure`.
-MATCH_ERROR = "freshline:"
 
 
 class MatchError(Exception):

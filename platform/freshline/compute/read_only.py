@@ -26,7 +26,6 @@ from pyspark.core.context import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from freshline.compute.matching import provide_matching
 from freshline.compute.predicting import is_predicting, provide_predicting
 from freshline.errors import ForbiddenQueryError
 from freshline.sql.functions import (
@@ -36,7 +35,7 @@ from freshline.sql.functions import (
     OPTION_FUNCTIONS,
     REFUSED_FUNCTIONS,
 )
-from freshline.sql.match_recognize import MATCH_FUNCTION
+from freshline.values.query import MATCH_FUNCTION
 from freshline.values.rules import nearest
 
 _CATALYST = "org.apache.spark.sql.catalyst."
@@ -196,6 +195,9 @@ def _provide(spark: SparkSession, text: str) -> None:
     """Make freshline's own functions that a query calls known to the session."""
     # The analysis renders functions in upper case.
     if MATCH_FUNCTION in text.lower():
+        # An installation may lack the folder of patterns.
+        from freshline.compute.matching import provide_matching
+
         provide_matching(spark)
     provide_predicting(spark, text)
 

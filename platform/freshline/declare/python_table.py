@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from importlib import import_module
 from types import FrameType, FunctionType
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
@@ -23,6 +24,7 @@ from freshline.values.location import Location, Written
 from freshline.values.names import PART, TableName, column_mistake
 from freshline.values.process import Process, clock_calls, named_outputs
 from freshline.values.query import PythonInput, PythonQuery
+from freshline.values.registry import ExtensionError, optional_part
 from freshline.values.rules import Problems, declaration_error
 from freshline.values.spec import Constraint, Downstream, OnViolation, Watermark
 
@@ -382,6 +384,12 @@ class _NoteReader:
             self.refuse(
                 "freshline.process decorates a class at the top level of its file, with a method `row(self, row, out)`."
             )
+            return None, ()
+        try:
+            with optional_part("freshline.process"):
+                import_module("freshline.keyed")
+        except ExtensionError as error:
+            self.problems.add("EXTENSION", str(error), self.at)
             return None, ()
         for method in ("row", "timer"):
             if _is_lazy(getattr(made, method, None)):

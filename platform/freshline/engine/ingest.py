@@ -28,6 +28,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from freshline.declare.graph import Graph
+from freshline.engine.server import PREFIX
 from freshline.errors import IngestBusyError, IngestError
 from freshline.sources.http.body import BodyError, LargeBodyError, lines_of_json, unpack
 from freshline.sources.http.connector import MEDIA_TYPES, ONE_VALUE, Http
@@ -38,7 +39,6 @@ from freshline.values.spec import SourceSpec
 
 LOG = logging.getLogger(__name__)
 
-PREFIX = "/ingest/"
 # Visible signs and blanks, as headers can have them.
 _KEY = re.compile(r"[!-~](?:[ -~]{0,253}[!-~])?")
 _CHARSETS = ("utf-8", "us-ascii")

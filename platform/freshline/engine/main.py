@@ -24,7 +24,7 @@ from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyspark
 from py4j.protocol import Py4JError
@@ -32,6 +32,7 @@ from pyspark.errors import PySparkException
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.purge import finish_purges
+from freshline.declare.graph import Graph
 from freshline.declare.project import find_project, read_settings
 from freshline.engine import spark
 from freshline.engine.connector_jars import provide_connector_jars
@@ -39,7 +40,6 @@ from freshline.engine.declarations import Declarations
 from freshline.engine.down_mark import require_not_down
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.failpoint import read_failpoint
-from freshline.engine.ingest import Ingest
 from freshline.engine.lock import WarehouseLock
 from freshline.engine.loops import Loops
 from freshline.engine.maintenance import Maintenance
@@ -58,12 +58,15 @@ from freshline.report.log_lines import line_formatter
 from freshline.report.metrics.exposition import Family
 from freshline.report.metrics.families import Heap
 from freshline.run import Runtime, finish_restore, maintain_table, open_runtime, refresh_table
-from freshline.sources.http.landing import Landing
 from freshline.values.names import TableName
+from freshline.values.registry import ExtensionError, optional_part
 from freshline.values.result import RefreshResult, State
 from freshline.values.settings import Settings
 from freshline.values.spec import Mode
 from freshline.version import __version__
+
+if TYPE_CHECKING:
+    from freshline.engine.ingest import Ingest
 
 LOG = logging.getLogger(__name__)
 
@@ -346,8 +349,9 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         listener = bind(settings.engine_port)
         stack.callback(listener.close)
         failpoint = read_failpoint(os.environ)
-        ingest = Ingest(lambda: declarations.graph, settings.root, os.environ, Landing(failpoint=failpoint))
-        stack.callback(ingest.close)
+        ingest = _open_ingest(lambda: declarations.graph, settings.root, failpoint)
+        if ingest is not None:
+            stack.callback(ingest.close)
         server = Server(None, token, listener, ingest=ingest, scrape_token=scrape_token)
         # Posts need neither Spark nor the control store.
         server.start()
@@ -445,6 +449,17 @@ class _Ending:
         if self._engine is None:
             raise EngineError(f"ended by {signal.Signals(number).name} while it started")
         self._engine.stop(None)
+
+
+def _open_ingest(graph: Callable[[], Graph], root: Path, failpoint: Callable[[str], None]) -> Ingest | None:
+    """The door for posts of events; None where this installation lacks the connector `http`."""
+    try:
+        with optional_part("'http'"):
+            from freshline.engine.ingest import Ingest
+            from freshline.sources.http.landing import Landing
+    except ExtensionError:
+        return None
+    return Ingest(graph, root, os.environ, Landing(failpoint=failpoint))
 
 
 def _jar_progress(progress: Callable[[str], None]) -> Callable[[str, int, int], None]:

@@ -32,7 +32,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from freshline.engine.connections import REQUEST_SECONDS, bounded
-from freshline.engine.ingest import PREFIX
 from freshline.errors import EngineError, FreshlineError, RequestError
 from freshline.report.metrics.exposition import CONTENT_TYPE, Family, text_of
 
@@ -43,6 +42,8 @@ LOG = logging.getLogger(__name__)
 
 LONGEST_WAIT_SECONDS = 30.0
 METRICS = "/metrics"
+# The paths of posts of events.
+PREFIX = "/ingest/"
 _LARGEST_BODY = 4 << 20
 _START_SECONDS = 20.0
 

@@ -13,7 +13,6 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.fold import REPEATED
-from freshline.compute.matching import MATCH_ERROR
 from freshline.compute.predicting import PREDICT_ERROR
 from freshline.errors import (
     AsOfDuplicateError,
@@ -40,7 +39,7 @@ from freshline.keyed.batches import PROCESS_ERROR
 from freshline.sql.placeholders import in_own_words
 from freshline.values.as_of_joins import DUPLICATE
 from freshline.values.extension import broken, is_file_of, is_own, where_of
-from freshline.values.query import PythonQuery, SqlQuery
+from freshline.values.query import MATCH_ERROR, PythonQuery, SqlQuery
 from freshline.values.spec import SourceSpec, Spec, TableSpec
 
 FULL = ("No space left on device", "Disk quota exceeded")

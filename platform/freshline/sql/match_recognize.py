@@ -43,21 +43,12 @@ from freshline.values.closing import (
     until_time,
 )
 from freshline.values.names import TableName, quoted
-from freshline.values.query import WITHIN, WindowTime
+from freshline.values.query import MATCH_FUNCTION, MATCHED_ROWS, RANK, WITHIN, WindowTime
 from freshline.values.rules import declaration_error, nearest
 
-# The function of Spark's SQL that the engine provides, see `freshline.compute.matching`.
-MATCH_FUNCTION = "freshline_match"
 # The mark of each variable is a bit of a BIGINT.
 MOST_VARIABLES = 60
-# The column by which the rows of a partition are ordered where an array cannot.
-RANK = "freshline_rank"
-MATCHED_ROWS, _GROUP, _FOUND = "freshline_rows", "freshline_partition", "freshline_found"
-# How the rows of a partition are put in their order, as in the meaning of a query. The fingerprints of tables that are
-# there already have the first way, which gives the same order.
-SORTED_ROWS, FIRST_SORTED_ROWS = (
-    f"{name} ( collect_list ( struct ( {MATCHED_ROWS} ." for name in ("sort_array", "array_sort")
-)
+_GROUP, _FOUND = "freshline_partition", "freshline_found"
 _SHAPE = (
     "MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES LAST(B.v) AS v ONE ROW PER MATCH "
     "AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+) DEFINE B AS B.v > PREV(B.v))"

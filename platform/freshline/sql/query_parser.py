@@ -27,7 +27,6 @@ from freshline.errors import DeclarationError
 from freshline.sql.final_rows import lower_final_rows
 from freshline.sql.functions import REFUSED_FUNCTIONS, TABLE_FUNCTIONS
 from freshline.sql.graph_functions import find_graph_call, lower_graph
-from freshline.sql.match_recognize import FIRST_SORTED_ROWS, MATCHED_ROWS, SORTED_ROWS, lower_patterns
 from freshline.sql.mistaken_words import TABLE_FUNCTIONS_OF_OURS, mistaken_words
 from freshline.sql.system_time_joins import AsOfTime, SystemTimeJoins, is_name, offset_of
 from freshline.sql.temporal_filters import find_clock_calls
@@ -37,7 +36,11 @@ from freshline.values.closing import AFTER, NOW, READ, UNTIL, Final, written_mom
 from freshline.values.location import Location
 from freshline.values.names import PART, TableName
 from freshline.values.query import (
+    FIRST_SORTED_ROWS,
+    MATCH_FUNCTION,
+    MATCHED_ROWS,
     PREDICT_FUNCTION,
+    SORTED_ROWS,
     GraphCall,
     ModelCall,
     Reference,
@@ -46,6 +49,7 @@ from freshline.values.query import (
     WindowTime,
     cover_models,
 )
+from freshline.values.registry import ExtensionError, optional_part
 from freshline.values.rules import Problems, declaration_error, nearest
 
 # Trees are large, and a declaration asks for that of its query several times within moments.
@@ -259,7 +263,7 @@ def _covered(text: str, removed: Sequence[TextSpan], instead: Sequence[tuple[Tex
 
 def _lower(text: Text, final: Final | None, columns: Columns | None = None) -> LoweredQuery:
     """The query in Spark's SQL; with `final`, of rows that are final."""
-    patterns = lower_patterns(text, final)
+    patterns = _lower_patterns(text, final)
     lowered = lower_windows(text.lowered(patterns.text), final, columns)
     if patterns.late is not None:
         if lowered.late is not None:
@@ -274,6 +278,19 @@ def _lower(text: Text, final: Final | None, columns: Columns | None = None) -> L
     if final is None or lowered.late is not None:
         return lowered
     return lower_final_rows(text.lowered(lowered.text), final) or lowered
+
+
+def _lower_patterns(text: Text, final: Final | None) -> LoweredQuery:
+    """Loads the grammar of patterns only where there is one: an installation may lack it."""
+    found = re.search(rf"\b(MATCH_RECOGNIZE|{MATCH_FUNCTION})\b", text.text, re.IGNORECASE)
+    if found is None:
+        return LoweredQuery(text.text)
+    try:
+        with optional_part("MATCH_RECOGNIZE"):
+            from freshline.sql.match_recognize import lower_patterns
+    except ExtensionError as error:
+        raise declaration_error("EXTENSION", str(error), text.at(found.start())) from error
+    return lower_patterns(text, final)
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,16 @@ class ModelCall:
         ]
 
 
+# The function of Spark's SQL that finds matches, and the text before the code of its errors.
+MATCH_FUNCTION = "freshline_match"
+MATCH_ERROR = "freshline:"
+# The rows that MATCH_RECOGNIZE reads, and the column by which those of a partition are ordered where an array cannot.
+MATCHED_ROWS, RANK = "freshline_rows", "freshline_rank"
+# How the rows of a partition are put in their order, as in the meaning of a query. The fingerprints of tables that are
+# there already have the first way, which gives the same order.
+SORTED_ROWS, FIRST_SORTED_ROWS = (
+    f"{name} ( collect_list ( struct ( {MATCHED_ROWS} ." for name in ("sort_array", "array_sort")
+)
 # The measure of the time between the rows of a match, which may be of days alone.
 WITHIN = "MATCH_RECOGNIZE with WITHIN"
 # The columns that windows give beside those of their input; the last one COUNT_WINDOW alone.

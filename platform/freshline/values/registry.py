@@ -3,11 +3,14 @@
 Another package names its own in the entry points `freshline.connectors`, `freshline.formats`, `freshline.merges` and
 `freshline.strategies`. Installed packages are searched for names that are not shipped, and only then, because the
 search takes longer than reading a project.
+
+A shipped connector is loaded when it is asked for, so an installation may lack its folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -91,7 +94,7 @@ CACHED: dict[str, type[Any]] = {CONNECTOR_GROUP: Connector, FORMAT_GROUP: Format
 
 
 class ExtensionError(ValueError):
-    """An extension (connector, format, merge or strategy of another package) that cannot be used, in one sentence."""
+    """A connector, format, merge, strategy or part of freshline that cannot be used, in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -106,32 +109,35 @@ class Outside:
 
 def find_connector(name: str) -> type[Connector]:
     """The connector of this name. Raises ExtensionError where there is none, or it cannot be used."""
-    found: type[Connector] = _shipped(CONNECTORS[name]) if name in CONNECTORS else _from_outside(name, CONNECTOR_GROUP)
+    found: type[Connector] = _find(name, CONNECTORS, CONNECTOR_GROUP)
     return found
 
 
 def find_format(name: str) -> type[Format]:
     """The format of this name. Raises ExtensionError where there is none, or it cannot be used."""
-    shipped = {**FORMATS, **OWN_FORMATS}
-    found: type[Format] = _shipped(shipped[name]) if name in shipped else _from_outside(name, FORMAT_GROUP)
+    found: type[Format] = _find(name, {**FORMATS, **OWN_FORMATS}, FORMAT_GROUP)
     return found
 
 
 def find_merge(name: str) -> type[Merge]:
     """The merge of this name. Raises ExtensionError where there is none, or it cannot be used."""
-    found: type[Merge] = _shipped(MERGES[name]) if name in MERGES else _from_outside(name, MERGE_GROUP)
+    found: type[Merge] = _find(name, MERGES, MERGE_GROUP)
     return found
 
 
 def find_strategy(name: str) -> type[Any]:
     """The strategy of this name, a RefreshStrategy. Raises ExtensionError where there is none, or it cannot be used."""
-    found: type[Any] = _shipped(STRATEGIES[name]) if name in STRATEGIES else _from_outside(name, STRATEGY_GROUP)
+    found: type[Any] = _find(name, STRATEGIES, STRATEGY_GROUP)
     return found
 
 
+def _find(name: str, shipped: Mapping[str, str], group: str) -> Any:
+    return _shipped(name, shipped[name]) if name in shipped else _from_outside(name, group)
+
+
 def shipped_connectors() -> tuple[type[Connector], ...]:
-    """The connectors that come with freshline."""
-    return tuple(find_connector(name) for name in CONNECTORS)
+    """The connectors that come with freshline, but for those whose folder this installation lacks."""
+    return tuple(_installed(find_connector, CONNECTORS))
 
 
 def shipped_formats() -> tuple[type[Format], ...]:
@@ -142,6 +148,12 @@ def shipped_formats() -> tuple[type[Format], ...]:
 def shipped_merges() -> tuple[type[Merge], ...]:
     """The merges that come with freshline."""
     return tuple(find_merge(name) for name in MERGES)
+
+
+def _installed(find: Callable[[str], type[Any]], names: Iterable[str]) -> Iterator[type[Any]]:
+    for name in names:
+        with suppress(ExtensionError):
+            yield find(name)
 
 
 def merge_options() -> tuple[Option, ...]:
@@ -180,7 +192,7 @@ def load(found: Outside) -> Any:
             f"'{found.name}' of {found.package} does not load: {found.entry.value}: {type(error).__name__}: {error}. "
             "Correct the package, or install another version of it."
         ) from error
-    of = _shipped(BASES[found.group])
+    of = _shipped(found.group, BASES[found.group])
     if not (isinstance(loaded, type) and issubclass(loaded, of)):
         raise ExtensionError(
             f"'{found.name}' of {found.package} is no {of.__name__}: {found.entry.value} is {loaded!r}. "
@@ -272,9 +284,25 @@ def _from_outside(name: str, group: str) -> Any:
 
 
 @cache
-def _shipped(place: str) -> Any:
+def _shipped(name: str, place: str) -> Any:
     module, _, attribute = place.partition(":")
-    return getattr(import_module(module), attribute)
+    with optional_part(f"'{name}'"):
+        return getattr(import_module(module), attribute)
+
+
+@contextmanager
+def optional_part(what: str) -> Iterator[None]:
+    """Import a part of freshline that an installation may lack; raises ExtensionError where it does."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if missing.partition(".")[0] != "freshline":
+            raise
+        raise ExtensionError(
+            f"{what} is not in this installation of freshline, which lacks {missing}. Install freshline with all "
+            "of its folders."
+        ) from error
 
 
 def forget_outside() -> None:

@@ -21,11 +21,11 @@ from freshline.query.query import Query
 from freshline.query.rules.partition import column_of, trace_to_input, trace_to_query
 from freshline.query.tree import NotDerivedError, expression_nodes, item_expression, unsupported
 from freshline.sql.count_windows import NUMBER, PLACE
-from freshline.sql.match_recognize import MATCH_FUNCTION, RANK
 from freshline.sql.session_windows import BEGINS
 from freshline.sql.tokens import Text
 from freshline.sql.window_functions import read_interval
 from freshline.values.names import TableName
+from freshline.values.query import MATCH_FUNCTION, RANK
 from freshline.values.rules import declaration_error
 
 
