@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from freshline.sources.databases.format import QueryRows
 from freshline.sources.jdbc.connector import Jdbc, Name, Overlap
-from freshline.sources.jdbc.format import QueryRows
 from freshline.values.names import TableName
 from freshline.values.spec import SourceSpec
 

@@ -9,8 +9,8 @@ import pytest
 
 from freshline.errors import RequestError
 from freshline.freshness.alter import find_table
+from freshline.sources.databases.format import PgOutput
 from freshline.sources.postgres.connector import Postgres
-from freshline.sources.postgres.format import PgOutput
 from freshline.values.names import TableName
 from freshline.values.spec import SourceSpec
 

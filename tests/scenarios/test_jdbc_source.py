@@ -178,7 +178,7 @@ def test_a_key_that_names_several_rows_is_an_error(lab, shop):
 
 @pytest.mark.long
 def test_more_rows_than_memory_takes_go_by_way_of_the_disk(lab, shop, monkeypatch):
-    monkeypatch.setattr("freshline.sources.databases.spill.MOST_ROWS", 50)
+    monkeypatch.setattr("freshline.sources.spill.MOST_ROWS", 50)
     shop.sql("CREATE TABLE t (id INT PRIMARY KEY, name TEXT)")
     shop.sql("INSERT INTO t SELECT n, 'a' FROM generate_series(1, 120) AS n")
     declare(lab)
@@ -224,7 +224,7 @@ def test_a_declared_column_that_is_added_is_filled(lab, shop):
 def test_random_changes_give_the_rows_of_the_database(lab, shop, seeds, monkeypatch):
     for seed in seeds:
         chance = random.Random(seed)
-        monkeypatch.setattr("freshline.sources.databases.spill.MOST_ROWS", chance.choice([2, 20_000]))
+        monkeypatch.setattr("freshline.sources.spill.MOST_ROWS", chance.choice([2, 20_000]))
         by_xmin = chance.random() < 0.5
         how = {"read": "incremental", "column": "xmin", "reconcile": "1 hour"} if by_xmin else {}
         table, name = ChangingTable(chance, shop.url, f"thing_{seed}"), f"feed{seed}"

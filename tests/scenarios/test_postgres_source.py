@@ -189,7 +189,7 @@ def test_a_transaction_is_in_one_commit_whatever_the_size_of_a_batch(lab, shop, 
 
 
 def test_more_rows_than_memory_takes_go_by_way_of_the_disk(lab, shop, monkeypatch):
-    monkeypatch.setattr("freshline.sources.databases.spill.MOST_ROWS", 50)
+    monkeypatch.setattr("freshline.sources.spill.MOST_ROWS", 50)
     customers(shop, columns=f"{COLUMNS}, n BIGINT METADATA FROM 'record'")
     shop.sql("INSERT INTO customer SELECT n, 'a', NULL FROM generate_series(1, 120) AS n")
     assert refreshed(lab).rows_out == 120

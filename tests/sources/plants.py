@@ -17,17 +17,17 @@ SHARDS = "tests/sources/kinesis/test_shards.py"
 BUGS: tuple[Planted, ...] = (
     _bug(
         "advanced before the commit", "sources/postgres/reader.py",
-        "        if rows.is_spilled:\n            # As one path",
+        "        found = rows.read(spark, self._schema())\n",
         "        if isinstance(portion.after, WalPosition):\n"
         "            self._server.advance(self._url, portion.after.lsn)\n"
-        "        if rows.is_spilled:\n            # As one path",
+        "        found = rows.read(spark, self._schema())\n",
         "what was read is lost where the engine is killed before it is committed",
         f"{CONFORMANCE}::TestPostgres::test_stopped_at_each_point_it_loses_and_repeats_nothing",
     ),
     _bug(
         "acknowledged before the commit", "sources/rabbitmq/queue.py",
-        "        rows = held.rows.read(spark, self._rabbit.queue)\n",
-        "        rows = held.rows.read(spark, self._rabbit.queue)\n"
+        "        rows = held.rows.messages(spark, self._rabbit.queue)\n",
+        "        rows = held.rows.messages(spark, self._rabbit.queue)\n"
         "        held.channel.basic_ack(held.tag, multiple=True)\n",
         "what was read is lost where the engine is killed before it is committed",
         f"{CONFORMANCE}::TestRabbitQueue::test_stopped_at_each_point_it_loses_and_repeats_nothing",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from freshline.values.connector import Place
+from freshline.values.connector import Connector, Place
 from freshline.values.options import Option, Reference
 
 
@@ -29,14 +30,24 @@ TLS_OPTIONS = (
 )
 
 
-def tls_files(declared: TlsFiles, place: Place) -> dict[str, Any]:
-    """The fields of a declaration that name such files, with their paths."""
+@dataclass(frozen=True, kw_only=True)
+class TlsConnector(Connector):
+    """A connector whose server is verified. The files are None where the address decides.
 
-    def file(option: str, text: str | None) -> str | None:
-        return None if text is None else place.folder(option, place.text(option, text))
+    Its options have TLS_OPTIONS.
+    """
 
-    return {
-        "tls_ca": file("tls.ca", declared.tls_ca),
-        "tls_certificate": file("tls.certificate", declared.tls_certificate),
-        "tls_key": file("tls.key", declared.tls_key),
-    }
+    tls_ca: str | None = None
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+
+    def resolve(self, place: Place) -> Connector:
+        def file(option: str, text: str | None) -> str | None:
+            return None if text is None else place.folder(option, place.text(option, text))
+
+        return replace(
+            self,
+            tls_ca=file("tls.ca", self.tls_ca),
+            tls_certificate=file("tls.certificate", self.tls_certificate),
+            tls_key=file("tls.key", self.tls_key),
+        )

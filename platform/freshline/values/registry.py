@@ -51,8 +51,8 @@ FORMATS = {
 }
 # Formats that no declaration names: `record_format` of a connector does.
 OWN_FORMATS = {
-    "pgoutput": "freshline.sources.postgres.format:PgOutput",
-    "rows": "freshline.sources.jdbc.format:QueryRows",
+    "pgoutput": "freshline.sources.databases.format:PgOutput",
+    "rows": "freshline.sources.databases.format:QueryRows",
 }
 MERGES = {
     "first_row": "freshline.merges.first_row:FirstRow",

@@ -272,7 +272,7 @@ def test_the_certificate_of_a_server_is_verified(log, database, mariadb, monkeyp
 
 
 def test_a_server_that_dies_in_the_middle_of_a_reading_is_read_from_the_beginning(log, database, mariadb, monkeypatch):
-    monkeypatch.setattr("freshline.sources.databases.spill.MOST_ROWS", 100)
+    monkeypatch.setattr("freshline.sources.spill.MOST_ROWS", 100)
     database.sql("INSERT INTO t SELECT seq, REPEAT('x', 1000), seq, NULL FROM seq_1_to_20000")
     read, seen = RowReader.read, []
 

@@ -252,7 +252,7 @@ def test_by_xmin_a_view_is_refused(log, database):
 
 
 def test_more_rows_than_memory_takes_are_in_files(log, database, monkeypatch):
-    monkeypatch.setattr("freshline.sources.databases.spill.MOST_ROWS", 50)
+    monkeypatch.setattr("freshline.sources.spill.MOST_ROWS", 50)
     database.sql("INSERT INTO t SELECT n, 'a' FROM generate_series(1, 120) AS n")
     reader = log.reader
     portion = reader.cut(reader.inspect(None, ReadRequest(Cancellation())), None)
@@ -335,7 +335,7 @@ def test_a_server_that_starts_again_is_read_on(log, database, postgres):
 
 
 def test_a_server_that_dies_in_the_middle_of_a_reading_is_read_from_the_beginning(log, database, postgres, monkeypatch):
-    monkeypatch.setattr("freshline.sources.databases.spill.MOST_ROWS", 100)
+    monkeypatch.setattr("freshline.sources.spill.MOST_ROWS", 100)
     database.sql("INSERT INTO t SELECT n, repeat('x', 1000) FROM generate_series(1, 20000) AS n")
     read, seen = RowReader.read, []
 

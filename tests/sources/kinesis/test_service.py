@@ -280,7 +280,7 @@ def test_many_records_are_read_in_commits_of_a_size(kinesis, tmp_path, monkeypat
     one, other = kinesis.open_shards(log.stream)
     monkeypatch.setattr("freshline.sources.kinesis.client.PAGE_RECORDS", 10)
     monkeypatch.setattr("freshline.sources.kinesis.reader.BATCH_RECORDS", 29)
-    monkeypatch.setattr("freshline.sources.databases.spill.MOST_ROWS", 5)
+    monkeypatch.setattr("freshline.sources.spill.MOST_ROWS", 5)
     kinesis.send(log.stream, numbered(0, 45), shard=one)
     kinesis.send(log.stream, numbered(100, 109), shard=other)
     inspection = log.inspect()
@@ -302,7 +302,7 @@ def test_many_records_are_read_in_commits_of_a_size(kinesis, tmp_path, monkeypat
 
 def test_a_service_that_goes_away_between_two_pages_costs_nothing(log, kinesis, quick, monkeypatch):
     monkeypatch.setattr("freshline.sources.kinesis.client.PAGE_RECORDS", 10)
-    monkeypatch.setattr("freshline.sources.databases.spill.MOST_ROWS", 5)
+    monkeypatch.setattr("freshline.sources.spill.MOST_ROWS", 5)
     kinesis.send(log.stream, numbered(0, 45))
     log.open()
     walk, read, pages = log.reader._walk, log.reader._walk.read, []

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from freshline.sources.databases.spill import MOST_ROWS
 from freshline.sources.postgres.events import ChangeReader, ReadColumn, ReadTable, SnapshotReader, UnfitTypeError
 from freshline.sources.postgres.rows import EventRows
 from freshline.sources.postgres.wire import UNSENT
+from freshline.sources.spill import MOST_ROWS
 from tests.sources.postgres import messages
 
 TABLE = ReadTable(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from freshline.sources.files.position import FilesPosition
 from freshline.values.connector import FILE, RECORD, WHEN_INGESTED, Connector, Metadata, Place
@@ -14,9 +14,6 @@ from freshline.values.location import Location
 from freshline.values.names import TableName
 from freshline.values.options import Kind, Option, Reference
 from freshline.values.rules import declaration_error
-
-if TYPE_CHECKING:
-    pass
 
 # Two letters at least, so that no drive of Windows is one; what follows is no part of a name with a colon in it.
 _SCHEME = re.compile(

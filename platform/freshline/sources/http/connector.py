@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from freshline.sources.files.connector import Files
 from freshline.sources.http.position import HttpPosition
 from freshline.values.names import TableName
 from freshline.values.options import Option, Options, Reference, join_words
-
-if TYPE_CHECKING:
-    pass
 
 # One value of JSON, or a list of them; the other types are lines, which are stored as they come.
 ONE_VALUE = "application/json"

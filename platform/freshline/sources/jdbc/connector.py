@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from freshline.sources.jdbc.position import QueryPosition
-from freshline.sources.tls import TLS_OPTIONS, tls_files
-from freshline.values.connector import WHEN_INGESTED, Connector, Metadata, Place, Position
+from freshline.sources.tls import TLS_OPTIONS, TlsConnector
+from freshline.values.connector import WHEN_INGESTED, Metadata, Position
 from freshline.values.options import Kind, Option, Options
-
-if TYPE_CHECKING:
-    pass
 
 SNAPSHOT, INCREMENTAL = "snapshot", "incremental"
 # The system column of Postgres that has the transaction which wrote a row.
@@ -52,14 +49,14 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class Jdbc(Connector):
+class Jdbc(TlsConnector):
     """A table, as it is declared.
 
     `url` is a reference to the address of the database, with its password. `schema` is None for the one that the
     database takes by itself. `where` is a condition on rows in the words of the database. `column` grows with each
     change of a row, None where the table is read as a whole. `reconcile` is after how many seconds it is read as a
     whole all the same, None for never. `accepted_loss` is the time of a read, behind which another database or table
-    is accepted. `tls_ca`, `tls_certificate` and `tls_key` are files, None for what the address says.
+    is accepted.
     """
 
     url: str
@@ -71,9 +68,6 @@ class Jdbc(Connector):
     overlap: Overlap | None = None
     reconcile: int | None = None
     accepted_loss: str | None = None
-    tls_ca: str | None = None
-    tls_certificate: str | None = None
-    tls_key: str | None = None
 
     name: ClassVar[str] = "jdbc"
     title: ClassVar[str] = "a database"
@@ -122,13 +116,8 @@ class Jdbc(Connector):
             overlap=_overlap(options),
             reconcile=options.seconds("reconcile", least=60),
             accepted_loss=accepted,
-            tls_ca=options.text("tls.ca"),
-            tls_certificate=options.text("tls.certificate"),
-            tls_key=options.text("tls.key"),
+            **options.values(TLS_OPTIONS),
         )
-
-    def resolve(self, place: Place) -> Connector:
-        return replace(self, **tls_files(self, place))
 
     @property
     def full_name(self) -> str:

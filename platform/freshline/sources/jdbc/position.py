@@ -44,22 +44,7 @@ class QueryPosition(Position):
         return self.read_at
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "system": self.system,
-            "timeline": self.timeline,
-            "database": self.database,
-            "table": self.table,
-            "table_id": self.table_id,
-            "place": self.place,
-            "read_at": self.read_at,
-            "reads": self.reads,
-            "rows": self.rows,
-            "asked": self.asked,
-            "digest": self.digest,
-            "value": self.value,
-            "reconciled_at": self.reconciled_at,
-        }
+        return {"kind": self.kind, **vars(self)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:

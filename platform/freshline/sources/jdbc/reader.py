@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -26,7 +25,8 @@ from freshline.commit.delta_log import exists
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.inputs import FILE, RECORD, SEQ
 from freshline.compute.literal import quoted
-from freshline.errors import DatabaseError, DatabaseRefusedError, StorageError
+from freshline.errors import DatabaseError, DatabaseRefusedError
+from freshline.sources.databases.format import BROKEN
 from freshline.sources.databases.netting import KEPT, changed_rows, gone_rows, stored_rows
 from freshline.sources.jdbc.connector import Jdbc
 from freshline.sources.jdbc.database import Database, Session, Since
@@ -41,11 +41,11 @@ from freshline.sources.jdbc.facts import (
     require_table,
     went_back,
 )
-from freshline.sources.jdbc.format import BROKEN
 from freshline.sources.jdbc.position import QueryPosition
 from freshline.sources.jdbc.rows import ReadRows, RowReader
-from freshline.sources.reader import SMALL_ROWS, Group, Host, Inspection, Portion, Reader, ReadRequest, Records
+from freshline.sources.reader import SMALL_ROWS, Group, Host, Inspection, Portion, ReadRequest, Records
 from freshline.sources.records import record_schema
+from freshline.sources.spill import SpillingReader
 from freshline.values.change import CHANGED_AT, INSERT, OP, POSITION, READ, TRANSACTION, UNSENT, UPDATE
 from freshline.values.format import PARSED, VALUE
 from freshline.values.receipt import Receipt
@@ -77,7 +77,7 @@ class QueryPortion(Portion):
     rows: ReadRows | None = None
 
 
-class QueryReader(Reader[QueryInspection, QueryPortion]):
+class QueryReader(SpillingReader[QueryInspection, QueryPortion]):
     """Reads a table of a database by queries."""
 
     reason: ClassVar[str] = "NEW_RECORDS"
@@ -86,16 +86,7 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
         super().__init__(spec, host)
         assert isinstance(spec.connection, Jdbc)
         self._declared = spec.connection
-        self._rows: ReadRows | None = None
         self._opened: tuple[str, Database] | None = None
-
-    @property
-    def where(self) -> str:
-        return str(self.spec.written_at)
-
-    @property
-    def _folder(self) -> Path:
-        return self.host.warehouse.notes / "reading" / str(self.spec.name)
 
     def _database(self) -> tuple[str, Database]:
         """The address and the database that it is of."""
@@ -140,27 +131,17 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
         assert inspection.asked is not None
         assert inspection.found is not None
         self.host.require_warehouse()
-        rows = ReadRows(inspection.asked.columns, self._folder)
-        # A process that was killed may have left files.
-        rows.remove()
+        rows = ReadRows(inspection.asked.columns, self.folder)
         try:
-            with self._database_session(inspection.found, cancellation) as session:
+            with self.filling(rows), self._database_session(inspection.found, cancellation) as session:
                 if session.table != inspection.found:
                     raise DatabaseError(
                         f"{inspection.found.name} was changed while it was looked at. It is tried again.",
                         where=self.where,
                     )
-                prepared = self._read(portion, inspection, session, rows, cancellation)
+                return self._read(portion, inspection, session, rows, cancellation)
         except OSError as error:
-            rows.remove()
-            raise StorageError(
-                f"what was read does not fit on the disk: {error.strerror or error}. Make room.", where=self.where
-            ) from error
-        except BaseException:
-            rows.remove()
-            raise
-        self._rows = rows
-        return prepared
+            raise self.no_room(error) from error
 
     @contextmanager
     def _database_session(self, found: FoundTable, cancellation: Cancellation) -> Iterator[Session]:
@@ -267,11 +248,7 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
                 StructField(BROKEN, StringType()),
             ]
         )
-        if rows.is_spilled:
-            # As one path: of several Spark takes those for patterns that have a bracket in them.
-            found = spark.read.schema(schema).option("__globPaths__", "false").parquet(str(rows.folder))
-        else:
-            found = spark.createDataFrame(rows.table, schema)
+        found = rows.read(spark, schema)
         if not inspection.asked.is_unique:
             self._require_unique(found, inspection.asked)
         facts = {
@@ -325,11 +302,6 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
         twice = found.where(is_known).groupBy(*keys).count().where("count > 1").drop("count").limit(1).collect()
         if twice:
             raise not_unique(asked, tuple(twice[0]), where=self.where)
-
-    def finish(self, spark: SparkSession) -> None:
-        if self._rows is not None:
-            self._rows.remove()
-            self._rows = None
 
     def waiting(self, left: int) -> str:
         return "the table waits to be read"

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from freshline.sources.databases.spill import Spill
+from freshline.sources.databases.format import BROKEN
 from freshline.sources.databases.text_values import Changed, arrow_type
 from freshline.sources.jdbc.facts import ReadColumn
-from freshline.sources.jdbc.format import BROKEN
+from freshline.sources.spill import Spill
 from freshline.values.connector import RECORD
 from freshline.values.format import PARSED, VALUE
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from freshline.sources.kafka.position import TopicPosition
 from freshline.sources.starting import read_starting
 from freshline.values.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Position
 from freshline.values.options import Kind, Option, Options, Reference
-
-if TYPE_CHECKING:
-    pass
 
 # Options that begin like this are handed to the client of Kafka as they are, without these letters.
 CLIENT = "kafka."

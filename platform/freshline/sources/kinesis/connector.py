@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlsplit
@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from freshline.errors import StreamError
 from freshline.sources.kinesis.position import KinesisPosition
 from freshline.sources.starting import read_starting
-from freshline.sources.tls import TLS_OPTIONS, tls_files
-from freshline.values.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Place, Position
+from freshline.sources.tls import TLS_OPTIONS, TlsConnector
+from freshline.values.connector import RECORD, WHEN_INGESTED, Metadata, Position
 from freshline.values.options import Kind, Option, Options
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ _IDENTITY = re.compile(r"arn:[^@\s]{1,300}@[0-9TZ:.-]{20,30}\Z")
 
 
 @dataclass(frozen=True)
-class Kinesis(Connector):
+class Kinesis(TlsConnector):
     """A stream, as it is declared.
 
     `region` and `endpoint` are where it is, None for what the SDK of AWS finds. The keys are references, empty where
     the SDK finds them in its chain. `starting` is `earliest`, `latest` or a moment in UTC as ISO 8601 has it.
     `user_records` says which records of an aggregate are rows. `accepted_gaps` are shards with the number of the newest
     record that was read of each, behind which records may be missing; `accepted_stream` is the identity of a stream
-    that may take the place of the one that was read. `tls_ca`, `tls_certificate` and `tls_key` are files.
+    that may take the place of the one that was read.
     """
 
     stream: str
@@ -55,9 +55,6 @@ class Kinesis(Connector):
     user_records: str = OF_SHARD
     accepted_gaps: tuple[tuple[str, str], ...] = ()
     accepted_stream: str | None = None
-    tls_ca: str | None = None
-    tls_certificate: str | None = None
-    tls_key: str | None = None
 
     name: ClassVar[str] = "kinesis"
     title: ClassVar[str] = "Kinesis"
@@ -110,13 +107,8 @@ class Kinesis(Connector):
             user_records=options.choice("user-records", (OF_SHARD, ALL)) or OF_SHARD,
             accepted_gaps=_accepted_gaps(options),
             accepted_stream=_matching(options, "accept-stream", _IDENTITY, "what STREAM_REPLACED shows, arn@time"),
-            tls_ca=options.text("tls.ca"),
-            tls_certificate=options.text("tls.certificate"),
-            tls_key=options.text("tls.key"),
+            **options.values(TLS_OPTIONS),
         )
-
-    def resolve(self, place: Place) -> Connector:
-        return replace(self, **tls_files(self, place))
 
     @property
     def meaning(self) -> tuple[object, ...]:

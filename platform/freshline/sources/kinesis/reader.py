@@ -26,7 +26,6 @@ from freshline.errors import (
     OffsetsLostError,
     RequestError,
     SourceError,
-    StorageError,
     StreamReplacedError,
 )
 from freshline.sources.kinesis.client import Client
@@ -44,7 +43,8 @@ from freshline.sources.kinesis.shards import (
 )
 from freshline.sources.kinesis.walk import VALID_SECONDS, Walk
 from freshline.sources.prepare import note_undeclared
-from freshline.sources.reader import SMALL_ROWS, Group, Host, Inspection, Portion, Reader, ReadRequest, Records, Tail
+from freshline.sources.reader import SMALL_ROWS, Group, Host, Inspection, Portion, ReadRequest, Records, Tail
+from freshline.sources.spill import SpillingReader
 from freshline.values.receipt import Receipt
 from freshline.values.spec import SourceSpec
 
@@ -73,7 +73,7 @@ class KinesisPortion(Portion):
     rows: RecordRows | None = None
 
 
-class KinesisReader(Reader[KinesisInspection, KinesisPortion]):
+class KinesisReader(SpillingReader[KinesisInspection, KinesisPortion]):
     """Reads every record that the stream has now."""
 
     has_tail: ClassVar[bool] = True
@@ -84,16 +84,11 @@ class KinesisReader(Reader[KinesisInspection, KinesisPortion]):
         self._kinesis = spec.connection
         self._client = Client(self._kinesis, self.secret, self.where)
         self._walk = Walk(self._kinesis, self._client, self.where)
-        self._rows: RecordRows | None = None
         # Of the newest inspection: the shards that were checked, and those of them that have more to read.
         self._seen: set[str] = set()
         self._unread: tuple[str, ...] = ()
         self._idle: tuple[StreamState, float] | None = None
         self._clean = True
-
-    @property
-    def where(self) -> str:
-        return str(self.spec.written_at)
 
     # -- inspecting
 
@@ -164,16 +159,9 @@ class KinesisReader(Reader[KinesisInspection, KinesisPortion]):
     ) -> KinesisPortion:
         """Read the portion out of the stream, before it is known where it ends."""
         assert portion.state is not None
-        rows = RecordRows(self.host.warehouse.notes / "reading" / str(self.spec.name))
-        # A process that was killed may have left files.
-        rows.remove()
-        self._rows = rows
-        start = _of(portion.after)
-        try:
+        rows, start = RecordRows(self.folder), _of(portion.after)
+        with self.filling(rows):
             after, waiting = self._read(self._walk, portion.state, start, portion.shards, rows, cancellation)
-        except BaseException:
-            rows.remove()
-            raise
         after = with_readable(portion.state, after)
         self._seen |= set(portion.shards)
         self._unread = (*waiting, *next_shards(portion.state, after, self._seen))
@@ -222,14 +210,12 @@ class KinesisReader(Reader[KinesisInspection, KinesisPortion]):
                     waiting.append(name)
             rows.finish()
         except OSError as error:
-            raise StorageError(
-                f"what was read does not fit on the disk: {error.strerror or error}. Make room.", where=self.where
-            ) from error
+            raise self.no_room(error) from error
         return replace(start, shards=shards), tuple(waiting)
 
     def read(self, spark: SparkSession, portion: KinesisPortion) -> Records:
         assert portion.rows is not None
-        return Records((Group(portion.rows.read(spark)),))
+        return Records((Group(portion.rows.records(spark)),))
 
     def note_fields(
         self, portion: KinesisPortion, fields: Mapping[str, str]
@@ -252,11 +238,6 @@ class KinesisReader(Reader[KinesisInspection, KinesisPortion]):
                 f"stream {state.name} was deleted and made anew while it was read; nothing of it was committed.",
                 where=self.where,
             )
-
-    def finish(self, spark: SparkSession) -> None:
-        if self._rows is not None:
-            self._rows.remove()
-            self._rows = None
 
     def release(self, portion: KinesisPortion, *, seconds: float, rejected: int) -> None:
         # Nothing is released: a stream keeps its records for everybody.

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from freshline.sources.postgres.position import WalPosition
-from freshline.sources.tls import TLS_OPTIONS, tls_files
-from freshline.values.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Place, Position
+from freshline.sources.tls import TLS_OPTIONS, TlsConnector
+from freshline.values.connector import RECORD, WHEN_INGESTED, Metadata, Position
 from freshline.values.options import Option, Options
-
-if TYPE_CHECKING:
-    pass
 
 COMMIT = "_freshline_commit"
 # As Postgres has them: a slot is a folder on its disk.
@@ -29,12 +26,12 @@ _LOSS = re.compile(r"[a-z0-9_]{1,63}@[0-9A-F]{1,8}/[0-9A-F]{1,8}\Z")
 
 
 @dataclass(frozen=True)
-class Postgres(Connector):
+class Postgres(TlsConnector):
     """A table, as it is declared.
 
     `url` is a reference to a connection string of libpq, with its password. `schema` and `table` name the table.
     `most_retained` is in bytes. `accepted_loss` names a slot and a position: what came behind it was lost, and the
-    table is read anew. `tls_ca`, `tls_certificate` and `tls_key` are files, None for what the connection string says.
+    table is read anew.
     """
 
     url: str
@@ -44,9 +41,6 @@ class Postgres(Connector):
     publication: str
     accepted_loss: str | None = None
     most_retained: int = DEFAULT_RETAINED
-    tls_ca: str | None = None
-    tls_certificate: str | None = None
-    tls_key: str | None = None
 
     name: ClassVar[str] = "postgres"
     title: ClassVar[str] = "Postgres"
@@ -83,13 +77,8 @@ class Postgres(Connector):
             publication=publication,
             accepted_loss=_checked(options, "accept-slot", _LOSS, "what SLOT_LOST shows, as slot@0/15D7A10") or None,
             most_retained=_bytes(options, "alert.retained-above"),
-            tls_ca=options.text("tls.ca"),
-            tls_certificate=options.text("tls.certificate"),
-            tls_key=options.text("tls.key"),
+            **options.values(TLS_OPTIONS),
         )
-
-    def resolve(self, place: Place) -> Connector:
-        return replace(self, **tls_files(self, place))
 
     @property
     def full_name(self) -> str:

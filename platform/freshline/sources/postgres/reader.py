@@ -19,7 +19,8 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 from freshline.commit.notes import read_note, remove_note, write_note
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.inputs import FILE, RECORD
-from freshline.errors import DatabaseError, DatabaseRefusedError, FreshlineError, StorageError
+from freshline.errors import DatabaseError, DatabaseRefusedError, FreshlineError
+from freshline.sources.databases.format import BROKEN
 from freshline.sources.databases.netting import changed_rows, gone_rows, stored_rows
 from freshline.sources.postgres.connector import COMMIT, Postgres
 from freshline.sources.postgres.events import ChangeReader, ReadTable, SnapshotReader, UnfitTypeError
@@ -33,12 +34,12 @@ from freshline.sources.postgres.facts import (
     require_table,
     unfit_type,
 )
-from freshline.sources.postgres.format import BROKEN
 from freshline.sources.postgres.position import WalPosition, ordered_lsn
 from freshline.sources.postgres.rows import DATABASE, EventRows
 from freshline.sources.postgres.wire import WireError
-from freshline.sources.reader import SMALL_ROWS, Group, Host, Inspection, Portion, Reader, ReadRequest, Records
+from freshline.sources.reader import SMALL_ROWS, Group, Host, Inspection, Portion, ReadRequest, Records
 from freshline.sources.records import before_schema, record_schema, with_removed
+from freshline.sources.spill import SpillingReader
 from freshline.values.change import BEFORE, CHANGED_AT, OP, POSITION, TRANSACTION, UNSENT
 from freshline.values.format import PARSED, VALUE
 from freshline.values.receipt import Receipt
@@ -81,7 +82,7 @@ class PostgresPortion(Portion):
     rows: EventRows | None = None
 
 
-class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
+class PostgresReader(SpillingReader[PostgresInspection, PostgresPortion]):
     """Reads a table of Postgres with all its changes."""
 
     reason: ClassVar[str] = "NEW_RECORDS"
@@ -99,7 +100,6 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
         assert isinstance(spec.connection, Postgres)
         self._postgres = spec.connection
         self._server = Server(spec.connection, self.where)
-        self._rows: EventRows | None = None
         # The place up to which nothing of the table was found behind the position, and when the position moved last.
         self._idle_up_to = 0
         self._moved_at: datetime | None = None
@@ -109,17 +109,9 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
         return self.secret("url", self._postgres.url)
 
     @property
-    def where(self) -> str:
-        return str(self.spec.written_at)
-
-    @property
     def _note(self) -> Path:
         """Says that a slot is being made: one that is there without a batch of the log is then our own."""
         return self.host.warehouse.notes / "slots" / f"{self.spec.name}.json"
-
-    @property
-    def _folder(self) -> Path:
-        return self.host.warehouse.notes / "reading" / str(self.spec.name)
 
     # -- inspecting
 
@@ -249,29 +241,20 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
         assert inspection.table is not None
         begin = portion.after if inspection.step is SlotStep.BEGIN else portion.before
         assert isinstance(begin, WalPosition)
-        rows = EventRows(inspection.table.columns, self._folder, begin.records)
-        # A process that was killed may have left files.
-        rows.remove()
+        rows = EventRows(inspection.table.columns, self.folder, begin.records)
         try:
-            if inspection.step is SlotStep.BEGIN:
-                return self._read_table(portion, inspection, rows, cancellation)
-            return self._read_changes(portion, inspection, rows, previous, cancellation)
+            with self.filling(rows):
+                if inspection.step is SlotStep.BEGIN:
+                    return self._read_table(portion, inspection, rows, cancellation)
+                return self._read_changes(portion, inspection, rows, previous, cancellation)
         except UnfitTypeError as error:
-            rows.remove()
             raise unfit_type(error.column, error.declared, error.found, where=self.where) from error
         except WireError as error:
-            rows.remove()
             raise DatabaseRefusedError(
                 f"the changes of slot {self._postgres.slot} are not as expected: {error}.", where=self.where
             ) from error
         except OSError as error:
-            rows.remove()
-            raise StorageError(
-                f"what was read does not fit on the disk: {error.strerror or error}. Make room.", where=self.where
-            ) from error
-        except BaseException:
-            rows.remove()
-            raise
+            raise self.no_room(error) from error
 
     def _read_table(
         self, portion: PostgresPortion, inspection: PostgresInspection, rows: EventRows, cancellation: Cancellation
@@ -300,7 +283,6 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
             self._forget_slot(url)
             raise
         rows.finish()
-        self._rows = rows
         # A row that is gone has an earlier record, and one more for its delete.
         after = replace(begin, lsn=slot.at, records=begin.records + rows.count + begin.records)
         return self._prepared(portion, inspection, rows, after, portion.at, 0)
@@ -331,7 +313,6 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
                 for event in reader.read(lsn, data):
                     rows.add(event)
         rows.finish()
-        self._rows = rows
         if reader.is_inside:
             raise WireError("a transaction began and did not end")
         # Fewer messages than asked for: there is no other commit before the end.
@@ -365,12 +346,7 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
         rows, inspection = portion.rows, portion.inspection
         assert rows is not None
         assert inspection is not None
-        schema = self._schema()
-        if rows.is_spilled:
-            # As one path: of several Spark takes those for patterns that have a bracket in them.
-            found = spark.read.schema(schema).option("__globPaths__", "false").parquet(str(rows.folder))
-        else:
-            found = spark.createDataFrame(rows.table, schema)
+        found = rows.read(spark, self._schema())
         if inspection.step is SlotStep.BEGIN and inspection.before is not None:
             path = self.host.warehouse.path(self.spec.name)
             stored = stored_rows(spark.read.format("delta").load(str(path)), self.spec)
@@ -405,11 +381,6 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
                 StructField(BEFORE, before_schema(self.spec)),
             ]
         )
-
-    def finish(self, spark: SparkSession) -> None:
-        if self._rows is not None:
-            self._rows.remove()
-            self._rows = None
 
     def release(self, portion: PostgresPortion, *, seconds: float, rejected: int) -> None:
         after = portion.after

@@ -1,4 +1,4 @@
-"""Events of any number in bounded memory: few of them stay here, many go to files that Spark reads."""
+"""Events of any number in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from freshline.sources.databases.spill import Spill
+from freshline.sources.databases.format import BROKEN
 from freshline.sources.databases.text_values import arrow_type
 from freshline.sources.postgres.connector import COMMIT
 from freshline.sources.postgres.events import Event, ReadColumn
-from freshline.sources.postgres.format import BROKEN
 from freshline.sources.postgres.position import ordered_lsn
+from freshline.sources.spill import Spill
 from freshline.values.change import BEFORE, CHANGED_AT, OP, POSITION, TRANSACTION, UNFIT, UNSENT
 from freshline.values.connector import RECORD
 from freshline.values.format import PARSED, VALUE

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from freshline.errors import QueueError
 from freshline.sources.rabbitmq.position import RabbitPosition
 from freshline.sources.starting import read_starting
-from freshline.sources.tls import TLS_OPTIONS, tls_files
-from freshline.values.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Place, Position
+from freshline.sources.tls import TLS_OPTIONS, TlsConnector
+from freshline.values.connector import RECORD, WHEN_INGESTED, Metadata, Position
 from freshline.values.options import Kind, Option, Options
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ _OF_QUEUES = ("delivery", "identity", "accept-queue", "alert.deliveries-above")
 
 
 @dataclass(frozen=True)
-class RabbitMq(Connector):
+class RabbitMq(TlsConnector):
     """A stream or a queue, as it is declared: one of the two names is empty.
 
     `url` is a reference to an address of AMQP, with its password. `starting` is `earliest`, `latest` or a moment in UTC
     as ISO 8601 has it. `delivery` and `identity` say how a message that a queue sends again is known. `accepted_gap` is
     a range of offsets (from, to) that may be missing; `accepted_stream` names the position whose stream is gone, and
     `accepted_queue` the queue that was read before. `most_deliveries` is how often a message may be delivered before
-    that is reported. `tls_ca`, `tls_certificate` and `tls_key` are files.
+    that is reported.
     """
 
     url: str
@@ -59,9 +59,6 @@ class RabbitMq(Connector):
     accepted_stream: str | None = None
     accepted_queue: str | None = None
     most_deliveries: int = 10
-    tls_ca: str | None = None
-    tls_certificate: str | None = None
-    tls_key: str | None = None
 
     name: ClassVar[str] = "rabbitmq"
     title: ClassVar[str] = "RabbitMQ"
@@ -134,9 +131,7 @@ class RabbitMq(Connector):
             accepted_stream=_accepted_stream(options),
             accepted_queue=_name(options, "accept-queue") or None,
             most_deliveries=options.whole("alert.deliveries-above", 1, 10**6) or 10,
-            tls_ca=options.text("tls.ca"),
-            tls_certificate=options.text("tls.certificate"),
-            tls_key=options.text("tls.key"),
+            **options.values(TLS_OPTIONS),
         )
 
     def find_problems(self, *, has_key: bool) -> tuple[tuple[str, str, str], ...]:
@@ -148,9 +143,6 @@ class RabbitMq(Connector):
             f"repeated rows with 'delivery' = '{AT_LEAST_ONCE}'."
         )
         return (("DELIVERY", "queue", sentence),)
-
-    def resolve(self, place: Place) -> Connector:
-        return replace(self, **tls_files(self, place))
 
     @property
     def title_of(self) -> str:

@@ -48,13 +48,7 @@ class StreamPosition(RabbitPosition):
         return f"{self.stream}@{self.next}-{self.digest[:8] or '0'}"
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "stream": self.stream,
-            "generation": self.generation,
-            "next": self.next,
-            "digest": self.digest,
-        }
+        return {"kind": self.kind, **vars(self)}
 
 
 @dataclass(frozen=True)
@@ -65,4 +59,4 @@ class QueuePosition(RabbitPosition):
     messages: int
 
     def as_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "queue": self.queue, "messages": self.messages}
+        return {"kind": self.kind, **vars(self)}

@@ -36,9 +36,10 @@ from freshline.sources.rabbitmq.connector import AT_LEAST_ONCE, DIGEST, RabbitMq
 from freshline.sources.rabbitmq.position import QueuePosition, RabbitPosition
 from freshline.sources.rabbitmq.properties import digest_of
 from freshline.sources.rabbitmq.rows import MessageRows
-from freshline.sources.rabbitmq.stream import no_room, verdict_of
-from freshline.sources.reader import SMALL_ROWS, VERDICT, Group, Host, Inspection, Portion, Reader, ReadRequest, Records
+from freshline.sources.rabbitmq.stream import verdict_of
+from freshline.sources.reader import SMALL_ROWS, VERDICT, Group, Host, Inspection, Portion, ReadRequest, Records
 from freshline.sources.records import REDELIVERED
+from freshline.sources.spill import SpillingReader
 from freshline.values.connector import Position
 from freshline.values.receipt import Receipt
 from freshline.values.spec import SourceSpec
@@ -95,7 +96,7 @@ class UnacknowledgedBatch:
     is_drained: bool = False
 
 
-class QueueReader(Reader[QueueInspection, QueuePortion]):
+class QueueReader(SpillingReader[QueueInspection, QueuePortion]):
     """Reads every message that the queue has now. It is the only consumer of the queue."""
 
     has_tail: ClassVar[bool] = False
@@ -117,10 +118,6 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
         self._drained: QueueInspection | None = None
         # Whether the broker allows two things with this queue: to be its only consumer, and to ask for a message.
         self._is_exclusive = self._can_get = True
-
-    @property
-    def where(self) -> str:
-        return str(self.spec.written_at)
 
     @property
     def _url(self) -> str:
@@ -296,7 +293,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
         )
 
     def _receive(self, url: str, portion: QueuePortion, cancellation: Cancellation) -> UnacknowledgedBatch:
-        rows = MessageRows(self.host.warehouse.notes / "reading" / str(self.spec.name))
+        rows = MessageRows(self.folder)
         # A process that was killed may have left files.
         rows.remove()
         with self._client.asking(url) as connection:
@@ -322,7 +319,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
                 self._channel = None
                 self._client.close()
                 if batch.error is not None:
-                    raise no_room(batch.error, where=self.where) from batch.error
+                    raise self.no_room(batch.error) from batch.error
                 raise
         held.tag, held.has_redelivered, held.deliveries = batch.tag, batch.has_redelivered, batch.deliveries
         held.consumers += batch.asked
@@ -431,7 +428,7 @@ class QueueReader(Reader[QueueInspection, QueuePortion]):
     def read(self, spark: SparkSession, portion: QueuePortion) -> Records:
         held = portion.held
         assert held is not None
-        rows = held.rows.read(spark, self._rabbit.queue)
+        rows = held.rows.messages(spark, self._rabbit.queue)
         if self._rabbit.delivery != AT_LEAST_ONCE and (held.may_be_known or held.has_redelivered):
             rows = self._marked(spark, rows, held)
         return Records((Group(rows),))

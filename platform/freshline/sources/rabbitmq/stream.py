@@ -20,13 +20,14 @@ from pyspark.sql import functions as F
 
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.inputs import RECORD
-from freshline.errors import BrokerError, OffsetsLostError, QueueError, QueueReplacedError, RequestError, StorageError
+from freshline.errors import BrokerError, OffsetsLostError, QueueError, QueueReplacedError, RequestError
 from freshline.sources.rabbitmq.client import Client, Message, heard_at, receive
 from freshline.sources.rabbitmq.connector import RabbitMq
 from freshline.sources.rabbitmq.position import RabbitPosition, StreamPosition
 from freshline.sources.rabbitmq.properties import digest_of
 from freshline.sources.rabbitmq.rows import MessageRows
-from freshline.sources.reader import SMALL_ROWS, Group, Host, Inspection, Portion, Reader, ReadRequest, Records, Tail
+from freshline.sources.reader import SMALL_ROWS, Group, Host, Inspection, Portion, ReadRequest, Records, Tail
+from freshline.sources.spill import SpillingReader
 from freshline.values.receipt import Receipt
 from freshline.values.spec import SourceSpec
 
@@ -87,7 +88,7 @@ class StreamPortion(Portion):
     rows: MessageRows | None = None
 
 
-class StreamReader(Reader[StreamInspection, StreamPortion]):
+class StreamReader(SpillingReader[StreamInspection, StreamPortion]):
     """Reads every message that the stream has now."""
 
     has_tail: ClassVar[bool] = True
@@ -97,12 +98,7 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
         assert isinstance(spec.connection, RabbitMq)
         self._rabbit = spec.connection
         self._client = Client(spec.connection, self.where)
-        self._rows: MessageRows | None = None
         self._clean = True
-
-    @property
-    def where(self) -> str:
-        return str(self.spec.written_at)
 
     @property
     def _url(self) -> str:
@@ -295,19 +291,13 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
         self, spark: SparkSession, portion: StreamPortion, previous: Receipt | None, cancellation: Cancellation
     ) -> StreamPortion:
         """Read the portion out of the stream, before it is known where it ends."""
-        rows = MessageRows(self.host.warehouse.notes / "reading" / str(self.spec.name))
-        # A process that was killed may have left files.
-        rows.remove()
-        self._rows = rows
+        rows = MessageRows(self.folder)
         if portion.beginning is None or portion.newest is None:
             return replace(portion, rows=rows, small=True)
-        try:
+        with self.filling(rows):
             last = self._read(
                 self._client, self._url, portion.beginning, portion.newest, rows, cancellation, BATCH_BYTES
             )
-        except BaseException:
-            rows.remove()
-            raise
         after = portion.after
         assert isinstance(after, StreamPosition)
         after = replace(after, next=last.offset + 1, digest=last.digest)
@@ -344,7 +334,7 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
                 connection.process_data_events(_LOOK_SECONDS)
                 cancellation.check()
                 if batch.error is not None:
-                    raise no_room(batch.error, where=self.where)
+                    raise self.no_room(batch.error)
                 if batch.received > before:
                     heard = time.monotonic()
                     channel.basic_ack(batch.tag, multiple=True)
@@ -353,7 +343,7 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
         try:
             rows.finish()
         except OSError as error:
-            raise no_room(error, where=self.where) from error
+            raise self.no_room(error) from error
         if batch.wrong is not None:
             raise self._changed(batch.wrong, beginning)
         assert batch.last is not None
@@ -371,12 +361,7 @@ class StreamReader(Reader[StreamInspection, StreamPortion]):
 
     def read(self, spark: SparkSession, portion: StreamPortion) -> Records:
         assert portion.rows is not None
-        return Records((Group(portion.rows.read(spark, self._rabbit.stream)),))
-
-    def finish(self, spark: SparkSession) -> None:
-        if self._rows is not None:
-            self._rows.remove()
-            self._rows = None
+        return Records((Group(portion.rows.messages(spark, self._rabbit.stream)),))
 
     def release(self, portion: StreamPortion, *, seconds: float, rejected: int) -> None:
         # Nothing is released: a stream keeps its messages for everybody.
@@ -542,11 +527,6 @@ class _Batch:
         return (begin.expected is None or offset == begin.expected) and (
             not begin.digest or stream_digest(message) == begin.digest
         )
-
-
-def no_room(error: OSError, *, where: str) -> StorageError:
-    """The error for messages that cannot be written to the disk."""
-    return StorageError(f"what was read does not fit on the disk: {error.strerror or error}. Make room.", where=where)
 
 
 def verdict_of(message: Message) -> str | None:

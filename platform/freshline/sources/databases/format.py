@@ -1,4 +1,4 @@
-"""The format of rows and changes of Postgres. The reader decodes them, because it reads them anyway."""
+"""The formats of rows of a database. Their readers decode them, because they read them anyway."""
 
 from __future__ import annotations
 
@@ -20,14 +20,9 @@ if TYPE_CHECKING:
 BROKEN = "_freshline_broken"
 
 
-@dataclass(frozen=True)
-class PgOutput(Format):
-    """Changes as the plug-in `pgoutput` of Postgres sends them, and rows as COPY does."""
+class DatabaseRows(Format):
+    """Rows that are decoded already, and their changes."""
 
-    name: ClassVar[str] = "pgoutput"
-    rejections: ClassVar[Mapping[str, str]] = {
-        "VALUE_UNKNOWN": "a value was not sent, and no event since the row was inserted has it",
-    }
     metadata: ClassVar[Mapping[str, Metadata]] = CHANGE_METADATA
     is_change_feed: ClassVar[bool] = True
 
@@ -40,3 +35,23 @@ class PgOutput(Format):
         from pyspark.sql import functions as F
 
         return Decoded(records, F.col(BROKEN))
+
+
+@dataclass(frozen=True)
+class QueryRows(DatabaseRows):
+    """Rows as queries give them, and their changes."""
+
+    name: ClassVar[str] = "rows"
+    rejections: ClassVar[Mapping[str, str]] = {
+        "VALUE_CHANGED": "a value of the row would be another one in the declared type",
+    }
+
+
+@dataclass(frozen=True)
+class PgOutput(DatabaseRows):
+    """Changes as the plug-in `pgoutput` of Postgres sends them, and rows as COPY does."""
+
+    name: ClassVar[str] = "pgoutput"
+    rejections: ClassVar[Mapping[str, str]] = {
+        "VALUE_UNKNOWN": "a value was not sent, and no event since the row was inserted has it",
+    }
