@@ -11,8 +11,7 @@ from freshline.sources.delta.connector import Delta
 from freshline.sources.files.connector import Files
 from freshline.sources.formats.avro import Avro
 from freshline.sources.formats.csv import Csv
-from freshline.sources.formats.orc import Orc
-from freshline.sources.formats.parquet import Parquet
+from freshline.sources.formats.rows_in_files import Orc, Parquet
 from freshline.sources.formats.text import Text
 from freshline.sources.formats.xml import Xml
 from freshline.sources.kafka.connector import Kafka

@@ -39,8 +39,8 @@ CONNECTORS = {
 FORMATS = {
     "json": "freshline.sources.formats.json:Json",
     "csv": "freshline.sources.formats.csv:Csv",
-    "parquet": "freshline.sources.formats.parquet:Parquet",
-    "orc": "freshline.sources.formats.orc:Orc",
+    "parquet": "freshline.sources.formats.rows_in_files:Parquet",
+    "orc": "freshline.sources.formats.rows_in_files:Orc",
     "avro": "freshline.sources.formats.avro:Avro",
     "xml": "freshline.sources.formats.xml:Xml",
     "text": "freshline.sources.formats.text:Text",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from freshline.sources.formats.registry import REGISTRY_OPTIONS, SCHEMA_METADATA, Registry
+from freshline.sources.formats.registry import REGISTRY_OPTIONS, SCHEMA_METADATA, Registry, RegistryFormat
 from freshline.values.column_types import refuses_keys
 from freshline.values.connector import Connector, Metadata
 from freshline.values.format import Decoded, Format
@@ -19,18 +19,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Avro(Format):
+class Avro(RegistryFormat):
     """Records of Avro; of their fields those with the names of declared columns are read.
 
-    With `schema` records are resolved to that schema first, whose aliases and defaults count. `registry` has the
-    schemas of the records of topics, and is None for files, which have their own. `schemas` are those of the records
-    that it was prepared for, by their ids. `is_key` says that it is the format of keys.
+    With `schema` records are resolved to that schema first, whose aliases and defaults count. Files have their own
+    schemas, and no registry. `is_key` says that it is the format of keys.
     """
 
     schema: str | None = None
-    registry: Registry | None = None
     is_key: bool = False
-    schemas: Mapping[int, Any] = field(default_factory=dict, compare=False, repr=False)
 
     name: ClassVar[str] = "avro"
     options: ClassVar[tuple[Option, ...]] = (
@@ -41,7 +38,6 @@ class Avro(Format):
         "NOT_AVRO": "the record, the file or a block of it is no Avro of its schema",
         "UNKNOWN_SCHEMA": "the schema registry does not know the schema that the record names",
     }
-    has_text: ClassVar[bool] = False
     of_keys: ClassVar[bool] = True
 
     @classmethod
@@ -59,7 +55,7 @@ class Avro(Format):
                 read_schema(schema)
             except NoSchema as error:
                 options.reject("avro.schema", f"the JSON of an Avro record: {error}")
-        return cls(schema, Registry.declare(options))
+        return cls(schema, registry=Registry.declare(options))
 
     @classmethod
     def metadata_with(cls, connector: type[Connector]) -> Mapping[str, Metadata]:
@@ -68,20 +64,6 @@ class Avro(Format):
     @property
     def meaning(self) -> tuple[object, ...]:
         return (self.schema,)
-
-    @property
-    def has_bytes(self) -> bool:
-        return self.registry is not None
-
-    @property
-    def is_prepared(self) -> bool:
-        return self.registry is None
-
-    def prepare(self, records: Sequence[DataFrame], spec: SourceSpec, host: Any) -> Format:
-        from freshline.sources.formats.framed_rows import find_schemas
-
-        assert self.registry is not None
-        return replace(self, schemas=find_schemas(records, self.registry, spec, host))
 
     def undeclared(self, spec: SourceSpec) -> Mapping[str, str]:
         if not self.schemas:

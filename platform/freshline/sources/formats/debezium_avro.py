@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from freshline.errors import FreshlineError
@@ -16,7 +16,7 @@ from freshline.sources.formats.debezium import (
     DebeziumJson,
     order_meaning,
 )
-from freshline.sources.formats.registry import QUARANTINE, REGISTRY_OPTIONS, SCHEMA_METADATA, Registry
+from freshline.sources.formats.registry import QUARANTINE, REGISTRY_OPTIONS, SCHEMA_METADATA, Registry, RegistryFormat
 from freshline.values.change import CHANGE_METADATA
 from freshline.values.column_types import refuses_keys
 from freshline.values.connector import Metadata
@@ -30,19 +30,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DebeziumAvro(Format):
+class DebeziumAvro(RegistryFormat):
     """Records are envelopes of Debezium that name their schemas, and give the rows that those of `debezium-json` give.
 
     `time_unit` is that of numbers for a TIMESTAMP which the schema does not explain. `unavailable` stands for a value
-    that was not sent. `order` is that of the changes of a row, `arrival` or `source`. `schemas` are those of the
-    records that it was prepared for, by their ids.
+    that was not sent. `order` is that of the changes of a row, `arrival` or `source`.
     """
 
     time_unit: str | None = None
     unavailable: str = UNAVAILABLE
     order: str = "arrival"
-    registry: Registry | None = None
-    schemas: Mapping[int, Any] = field(default_factory=dict, compare=False, repr=False)
 
     name: ClassVar[str] = "debezium-avro"
     options: ClassVar[tuple[Option, ...]] = (TIME_UNIT_OPTION, UNAVAILABLE_OPTION, ORDER_OPTION, *REGISTRY_OPTIONS)
@@ -56,7 +53,6 @@ class DebeziumAvro(Format):
     metadata: ClassVar[Mapping[str, Metadata]] = {**CHANGE_METADATA, **SCHEMA_METADATA}
     is_change_feed: ClassVar[bool] = True
     takes_tombstones: ClassVar[bool] = True
-    has_text: ClassVar[bool] = False
 
     @classmethod
     def refuses(cls, kind: str) -> str | None:
@@ -74,14 +70,6 @@ class DebeziumAvro(Format):
     @property
     def is_in_source_order(self) -> bool:
         return self.order == SOURCE_ORDER
-
-    @property
-    def has_bytes(self) -> bool:
-        return True
-
-    @property
-    def is_prepared(self) -> bool:
-        return False
 
     def prepare(self, records: Sequence[DataFrame], spec: SourceSpec, host: Any) -> Format:
         from freshline.sources.formats.debezium_rows import keys_of_messages

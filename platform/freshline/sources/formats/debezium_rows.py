@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -55,50 +56,52 @@ def _facts(spec: SourceSpec) -> tuple[StructField, ...]:
 def decode_debezium(records: DataFrame, spec: SourceSpec, declared: DebeziumJson) -> Decoded:
     """The records with the struct PARSED and the facts of their events."""
     reading = _reading(spec, declared.time_unit, declared.decimals, declared.unavailable)
-    facts = _facts(spec)
-    made, dropped, tombstone, nothing, unfit = _made(spec, facts), DROPPED, TOMBSTONE, _NOTHING, UNFIT
-
-    def begin() -> Callable[..., list[pa.Array]]:
-        reader = EnvelopeReader(reading)
-        names = tuple(name for name, _ in reading.columns)
-
-        def facts_of(event: Event) -> tuple[Any, ...]:
-            values = dict(zip(names, event.values, strict=True))
-            before = None
-            if event.before is not None:
-                before = dict(zip(names, event.before, strict=True)) if event.before else {unfit: True}
-            return (values, event.op, event.position, event.changed_at, event.transaction, list(event.unsent), before)
-
-        def row(record: bytes | None, key: bytes | None) -> tuple[Any, ...]:
-            if record is None:
-                return (*nothing, dropped)
-            try:
-                return (*facts_of(reader.read(record, key)), None)
-            except Rejected as rejected:
-                code = str(rejected)
-                known = nothing if rejected.known is None else facts_of(rejected.known)
-                return (*known, dropped if code == tombstone else code)
-
-        def read(records: list[bytes | None], keys: list[bytes | None] | None = None) -> list[pa.Array]:
-            columns = zip(*map(row, records, keys or [None] * len(records)), strict=True)
-            return [pa.array(values, type=field.type) for values, field in zip(columns, made, strict=True)]
-
-        return read
-
-    decoded = decode_in_tasks(records, spec, facts, begin, (envelope_module,), message_key_of(records, spec))
-    return replace(decoded, rows=with_removed(decoded.rows, spec))
+    dropped, left_out = DROPPED, (None, TOMBSTONE)
+    return _decode(
+        records,
+        spec,
+        _facts(spec),
+        (envelope_module,),
+        lambda: EnvelopeReader(reading),
+        lambda record: (),
+        lambda code: dropped if code in left_out else code,
+    )
 
 
 def decode_debezium_avro(records: DataFrame, spec: SourceSpec, declared: DebeziumAvro) -> Decoded:
     """The records with the struct PARSED, the facts of their events, and the ids of their schemas."""
     reading = _reading(spec, declared.time_unit, None, declared.unavailable)
     schemas = avro_schemas(declared.schemas)
-    facts = (*_facts(spec), StructField(SCHEMA_ID, IntegerType()))
+    return _decode(
+        records,
+        spec,
+        (*_facts(spec), StructField(SCHEMA_ID, IntegerType())),
+        (*AVRO_MODULES, envelope_module, envelope_avro_module),
+        lambda: AvroEnvelopes(EnvelopeReader(reading), schemas),
+        # One that is too large is read too: its key is that of a value which is not known from then on.
+        lambda record: (None if record is None else schema_id_of(record),),
+        lambda code: code,
+    )
+
+
+def _decode(
+    records: DataFrame,
+    spec: SourceSpec,
+    facts: Sequence[StructField],
+    modules: Sequence[ModuleType],
+    open_reader: Callable[[], EnvelopeReader | AvroEnvelopes],
+    facts_of_record: Callable[[bytes | None], tuple[Any, ...]],
+    code_of: Callable[[str | None], str | None],
+) -> Decoded:
+    """Records as events. `facts_of_record` are those behind the facts of an event.
+
+    `code_of` makes the code of quarantine of that with which a record was rejected, None for a record without a value.
+    """
+    names = tuple(field.name for field in record_schema(spec).fields)
     made, nothing, unfit = _made(spec, facts), _NOTHING, UNFIT
-    names = tuple(name for name, _ in reading.columns)
 
     def begin() -> Callable[..., list[pa.Array]]:
-        reader = AvroEnvelopes(EnvelopeReader(reading), schemas)
+        reader = open_reader()
 
         def facts_of(event: Event) -> tuple[Any, ...]:
             values = dict(zip(names, event.values, strict=True))
@@ -108,15 +111,14 @@ def decode_debezium_avro(records: DataFrame, spec: SourceSpec, declared: Debeziu
             return (values, event.op, event.position, event.changed_at, event.transaction, list(event.unsent), before)
 
         def row(record: bytes | None, key: bytes | None) -> tuple[Any, ...]:
+            more = facts_of_record(record)
             if record is None:
-                return (*nothing, None, None)
-            # One that is too large is read too: its key is that of a value which is not known from then on.
-            schema_id = schema_id_of(record)
+                return (*nothing, *more, code_of(None))
             try:
-                return (*facts_of(reader.read(record, key)), schema_id, None)
+                return (*facts_of(reader.read(record, key)), *more, None)
             except Rejected as rejected:
                 known = nothing if rejected.known is None else facts_of(rejected.known)
-                return (*known, schema_id, str(rejected))
+                return (*known, *more, code_of(str(rejected)))
 
         def read(records: list[bytes | None], keys: list[bytes | None] | None = None) -> list[pa.Array]:
             columns = zip(*map(row, records, keys or [None] * len(records)), strict=True)
@@ -124,7 +126,6 @@ def decode_debezium_avro(records: DataFrame, spec: SourceSpec, declared: Debeziu
 
         return read
 
-    modules = (*AVRO_MODULES, envelope_module, envelope_avro_module)
     decoded = decode_in_tasks(records, spec, facts, begin, modules, message_key_of(records, spec))
     return replace(decoded, rows=with_removed(decoded.rows, spec))
 

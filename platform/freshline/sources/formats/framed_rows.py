@@ -129,7 +129,9 @@ def undeclared_fields(
 def decode_framed_avro(records: DataFrame, spec: SourceSpec, declared: Avro) -> Decoded:
     """The records with the struct PARSED and the ids of their schemas."""
     reading = FramedReading(avro_schemas(declared.schemas), wanted(spec), declared.schema, declared.is_key)
-    return decode_in_tasks(records, spec, [StructField(SCHEMA_ID, IntegerType())], _avro_task(reading), AVRO_MODULES)
+    return decode_in_tasks(
+        records, spec, [StructField(SCHEMA_ID, IntegerType())], _framed_task(FramedAvro, reading), AVRO_MODULES
+    )
 
 
 def protobuf_schemas(schemas: Schemas) -> dict[int, ProtobufSchema | None]:
@@ -158,25 +160,15 @@ def decode_framed_protobuf(records: DataFrame, spec: SourceSpec, declared: Proto
     """The records with the struct PARSED and the ids of their schemas."""
     reading = ProtobufReading(protobuf_schemas(declared.schemas), wanted(spec))
     modules = (*AVRO_MODULES, protobuf_topics)
-    return decode_in_tasks(records, spec, [StructField(SCHEMA_ID, IntegerType())], _protobuf_task(reading), modules)
+    ids = [StructField(SCHEMA_ID, IntegerType())]
+    return decode_in_tasks(records, spec, ids, _framed_task(FramedProtobuf, reading), modules)
 
 
-def _protobuf_task(reading: ProtobufReading) -> Callable[[], Callable[[list[bytes | None]], list[pa.Array]]]:
+def _framed_task(
+    kind: Callable[[Any], FramedAvro | FramedProtobuf], reading: FramedReading | ProtobufReading
+) -> Callable[[], Callable[[list[bytes | None]], list[pa.Array]]]:
     def begin() -> Callable[[list[bytes | None]], list[pa.Array]]:
-        decoder = FramedProtobuf(reading)
-
-        def read(values: list[bytes | None]) -> list[pa.Array]:
-            found = decoder.read(values)
-            return [found.parsed, found.ids, found.codes]
-
-        return read
-
-    return begin
-
-
-def _avro_task(reading: FramedReading) -> Callable[[], Callable[[list[bytes | None]], list[pa.Array]]]:
-    def begin() -> Callable[[list[bytes | None]], list[pa.Array]]:
-        decoder = FramedAvro(reading)
+        decoder = kind(reading)
 
         def read(values: list[bytes | None]) -> list[pa.Array]:
             found = decoder.read(values)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from freshline.sources.formats.registry import REGISTRY_OPTIONS, SCHEMA_METADATA, Registry
+from freshline.sources.formats.registry import REGISTRY_OPTIONS, SCHEMA_METADATA, Registry, RegistryFormat
 from freshline.values.column_types import is_nested, map_keys
 from freshline.values.connector import Metadata
-from freshline.values.format import Decoded, Format
+from freshline.values.format import Decoded
 from freshline.values.options import Option, Options
 
 if TYPE_CHECKING:
@@ -19,14 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Protobuf(Format):
-    """Records are messages that name their files; of their fields those with the names of declared columns are read.
-
-    `schemas` are those of the records that it was prepared for, by their ids.
-    """
-
-    registry: Registry | None = None
-    schemas: Mapping[int, Any] = field(default_factory=dict, compare=False, repr=False)
+class Protobuf(RegistryFormat):
+    """Records are messages that name their files; of their fields those with the names of declared columns are read."""
 
     name: ClassVar[str] = "protobuf"
     options: ClassVar[tuple[Option, ...]] = REGISTRY_OPTIONS
@@ -35,7 +29,7 @@ class Protobuf(Format):
         "UNKNOWN_SCHEMA": "the schema registry does not know the schema that the record names",
     }
     metadata: ClassVar[Mapping[str, Metadata]] = SCHEMA_METADATA
-    has_text: ClassVar[bool] = False
+    has_descriptors: ClassVar[bool] = True
     of_topics: ClassVar[bool] = True
     of_keys: ClassVar[bool] = True
 
@@ -48,21 +42,7 @@ class Protobuf(Format):
 
     @classmethod
     def declare(cls, options: Options) -> Self:
-        return cls(Registry.declare(options))
-
-    @property
-    def has_bytes(self) -> bool:
-        return True
-
-    @property
-    def is_prepared(self) -> bool:
-        return False
-
-    def prepare(self, records: Sequence[DataFrame], spec: SourceSpec, host: Any) -> Format:
-        from freshline.sources.formats.framed_rows import find_schemas
-
-        assert self.registry is not None
-        return replace(self, schemas=find_schemas(records, self.registry, spec, host, descriptors=True))
+        return cls(registry=Registry.declare(options))
 
     def undeclared(self, spec: SourceSpec) -> Mapping[str, str]:
         from freshline.sources.formats.framed_rows import undeclared_of_messages

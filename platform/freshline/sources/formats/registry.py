@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from freshline.values.connector import Metadata
+from freshline.values.format import Format
 from freshline.values.options import Carrier, Kind, Option, Options, Reference
 from freshline.values.secret import resolve_reference
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from freshline.values.spec import SourceSpec
 
 SCHEMA_ID = "_freshline_schema_id"
 # The metadata of a record that names its schema.
@@ -132,6 +139,37 @@ class Address:
     tls_ca: Path | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegistryFormat(Format):
+    """Records name their schemas, which a registry has.
+
+    `registry` is None for records that have their own. `schemas` are those of the records that it was prepared for, by
+    their ids, as descriptors of Protobuf with `has_descriptors`.
+    """
+
+    registry: Registry | None = None
+    schemas: Mapping[int, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    has_text: ClassVar[bool] = False
+    has_descriptors: ClassVar[bool] = False
+
+    @property
+    def has_bytes(self) -> bool:
+        return self.registry is not None
+
+    @property
+    def is_prepared(self) -> bool:
+        return self.registry is None
+
+    def prepare(self, records: Sequence[DataFrame], spec: SourceSpec, host: Any) -> Format:
+        # Loads Spark.
+        from freshline.sources.formats.framed_rows import find_schemas
+
+        assert self.registry is not None
+        found = find_schemas(records, self.registry, spec, host, descriptors=self.has_descriptors)
+        return replace(self, schemas=found)
 
 
 def url_problem(url: str) -> str:
