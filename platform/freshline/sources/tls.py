@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from freshline.values.connector import Connector, Place
 from freshline.values.options import Option, Reference
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 
 class TlsFiles(Protocol):
@@ -20,6 +24,22 @@ class TlsFiles(Protocol):
 
     @property
     def tls_key(self) -> str | None: ...
+
+
+def tls_context(
+    authorities: str | os.PathLike[str] | None,
+    certificate: str | os.PathLike[str] | None,
+    key: str | os.PathLike[str] | None,
+) -> SSLContext:
+    """A context that verifies servers, with these files. Raises OSError or ValueError for a file that is none."""
+    # Loads OpenSSL, which declarations do without.
+    from ssl import create_default_context
+
+    context = create_default_context(cafile=authorities)
+    if certificate is not None:
+        # Without a word a key with a password would ask for it at the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    return context
 
 
 # The options of a connector whose server is verified, and asks for a certificate.

@@ -185,6 +185,14 @@ class Options:
             "OPTION_VALUE", f"option '{key}' is '{self._options[key].value}'. Accepted is {expected}.", self.at(key)
         )
 
+    def matching(self, key: str, pattern: re.Pattern[str], expected: str) -> str | None:
+        """The text of an option from its beginning on as the pattern has it, None where it is not written or not so."""
+        text = self.text(key)
+        if text is not None and not pattern.match(text):
+            self.reject(key, expected)
+            return None
+        return text
+
     def written(self, option: Option) -> list[str]:
         """The options that are written and meant by one of a table."""
         if option.is_beginning:

@@ -8,7 +8,8 @@ import pymysql
 import pytest
 
 from freshline.errors import DatabaseRefusedError
-from freshline.sources.databases.mysql_connection import read_address, source_error
+from freshline.sources.databases.mysql_connection import MysqlConnection, read_address, source_error
+from freshline.sources.jdbc.connector import Jdbc, Name
 
 WHERE = "assets/feed.sql:1"
 
@@ -84,3 +85,12 @@ def test_the_message_of_a_client_is_not_shown_and_a_certificate_is_not_tried_aga
     found = source_error(error, where=WHERE)
 
     assert (found.code, found.retry_helps, "hunter2" in str(found)) == ("DATABASE_REFUSED", False, False)
+
+
+def test_a_file_of_tls_that_is_none_is_refused(tmp_path):
+    file = tmp_path / "ca.pem"
+    file.write_text("no certificate", encoding="utf-8")
+    connection = MysqlConnection(Jdbc("", None, Name("t", False), "snapshot", tls_ca=str(file)), WHERE)
+
+    with pytest.raises(DatabaseRefusedError, match="a file of `tls`"), connection.explained():
+        connection.connect("mysql://user:hunter2@db.example.com/x")

@@ -18,7 +18,7 @@ import pymysql
 from freshline.compute.cancellation import Cancellation
 from freshline.errors import DatabaseError, DatabaseRefusedError, SourceError
 from freshline.sources.databases.this_machine import is_this_machine
-from freshline.sources.tls import TlsFiles
+from freshline.sources.tls import TlsFiles, tls_context
 
 # The seconds that a server may take to answer a connection, and then to send something.
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 600
@@ -165,10 +165,7 @@ class MysqlConnection:
             # To this machine PyMySQL takes TLS where the server has it.
             return {"ssl_disabled": True} if address.is_plain else {}
         # A context of our own: without a file of authorities PyMySQL would not compare the name of the server.
-        context = ssl.create_default_context(cafile=tls.tls_ca)
-        if tls.tls_certificate is not None:
-            context.load_cert_chain(tls.tls_certificate, tls.tls_key)
-        return {"ssl": context}
+        return {"ssl": tls_context(tls.tls_ca, tls.tls_certificate, tls.tls_key)}
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -178,7 +175,7 @@ class MysqlConnection:
         except pymysql.Error as error:
             raise source_error(error, where=self._where) from None
         except (OSError, ValueError) as error:
-            if isinstance(error, FileNotFoundError) or not isinstance(error, OSError):
+            if isinstance(error, FileNotFoundError | ssl.SSLError) or not isinstance(error, OSError):
                 raise DatabaseRefusedError(
                     "option 'url': it stands for no address that can be used, or a file of `tls` is not there. "
                     f"Correct it. It is such as {_EXAMPLE}.",

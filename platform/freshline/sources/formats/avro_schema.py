@@ -14,7 +14,6 @@ from typing import Any
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
 Schema = Any
-_PRIMITIVE = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 # The least bytes of a value.
 _MOST_VALUES = 100_000
 _LEAST = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}

@@ -50,7 +50,6 @@ _IN_ORDER_OF_KEYS = ("mysql", "mariadb", "sqlserver", "mongodb")
 _MOST_KEY_BYTES = 1 << 20
 
 _MICROSECONDS = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
-TIME_UNITS = tuple(_MICROSECONDS)
 _UNITS_BY_NAME = {
     "io.debezium.time.Timestamp": "milliseconds",
     "org.apache.kafka.connect.data.Timestamp": "milliseconds",

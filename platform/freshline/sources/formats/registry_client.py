@@ -23,6 +23,7 @@ from urllib.parse import quote, urlsplit
 
 from freshline.errors import RegistryError, RegistryRefusedError
 from freshline.sources.formats.registry import Address
+from freshline.sources.tls import tls_context
 
 ANSWER_SECONDS = 10.0
 _MOST_BYTES = 8 << 20
@@ -261,17 +262,13 @@ class RegistryClient:
     def _context(self) -> ssl.SSLContext:
         address = self._address
         try:
-            context = ssl.create_default_context(cafile=address.tls_ca)
-            if address.tls_certificate is not None:
-                # Without a word a key with a password would ask for it at the terminal.
-                context.load_cert_chain(address.tls_certificate, address.tls_key, password="")
+            return tls_context(address.tls_ca, address.tls_certificate, address.tls_key)
         except (OSError, ValueError) as error:
             raise RegistryRefusedError(
                 f"the files of registry.tls.ca, registry.tls.certificate and registry.tls.key cannot be used: "
                 f"{getattr(error, 'strerror', None) or type(error).__name__}. Correct them.",
                 where=self._where,
             ) from error
-        return context
 
 
 def _kind(schema: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ SNAPSHOT, INCREMENTAL = "snapshot", "incremental"
 XMIN = "xmin"
 _PART = r'(?:[^\W\d][\w$]{0,62}|"(?:[^"\x00]|""){1,63}"|`(?:[^`\x00]|``){1,64}`)'
 _TABLE = re.compile(rf"(?:({_PART})\.)?({_PART})")
-_COLUMN = re.compile(_PART)
+_COLUMN = re.compile(rf"{_PART}\Z")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z\Z")
 _NUMBER = re.compile(r"\d{1,18}")
 
@@ -98,9 +98,8 @@ class Jdbc(TlsConnector):
     def declare(cls, options: Options) -> Self:
         schema, table = _table(options)
         read = options.choice("read", (SNAPSHOT, INCREMENTAL)) or SNAPSHOT
-        accepted = options.text("accept-database")
-        if accepted is not None and not _MOMENT.match(accepted):
-            options.reject("accept-database", "what DATABASE_REPLACED shows, as 2026-11-26T12:00:00.000000Z")
+        expected = "what DATABASE_REPLACED shows, as 2026-11-26T12:00:00.000000Z"
+        accepted = options.matching("accept-database", _MOMENT, expected)
         column = _column(options)
         for option in ("column", "overlap", "reconcile"):
             options.require(option, "'read' = 'incremental'", read == INCREMENTAL)
@@ -146,13 +145,8 @@ def _table(options: Options) -> tuple[Name | None, Name]:
 
 
 def _column(options: Options) -> Name | None:
-    text = options.text("column")
-    if text is None:
-        return None
-    if _COLUMN.fullmatch(text) is None:
-        options.reject("column", "the name of one column")
-        return None
-    return Name.parse(text)
+    text = options.matching("column", _COLUMN, "the name of one column")
+    return None if text is None else Name.parse(text)
 
 
 def _overlap(options: Options) -> Overlap | None:

@@ -7,7 +7,6 @@ a cancellation.
 from __future__ import annotations
 
 import random
-import ssl
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from freshline.compute.cancellation import Cancellation
 from freshline.errors import UNREADABLE, BrokerError, SourceError, StreamError
 from freshline.sources.kinesis.connector import Kinesis
 from freshline.sources.kinesis.shards import Shard, StreamState, milliseconds_of
+from freshline.sources.tls import tls_context
 
 CONNECT_SECONDS, ANSWER_SECONDS = 10, 20
 # A page has at most so many records, which is as many as the service gives, and 10 MB.
@@ -261,10 +261,8 @@ class Client:
         """Raise StreamError for files of TLS that are none; the SDK would say that the service is not reached."""
         declared = self._declared
         try:
-            context = ssl.create_default_context(cafile=declared.tls_ca)
-            if declared.tls_certificate is not None:
-                context.load_cert_chain(declared.tls_certificate, declared.tls_key)
-        except (OSError, ssl.SSLError) as error:
+            tls_context(declared.tls_ca, declared.tls_certificate, declared.tls_key)
+        except (OSError, ValueError) as error:
             said = getattr(error, "reason", None) or getattr(error, "strerror", None) or "it is none"
             raise StreamError(
                 f"a file of 'tls.ca', 'tls.certificate' or 'tls.key' cannot be used: {said}. Correct it.",

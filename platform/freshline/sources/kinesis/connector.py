@@ -97,8 +97,8 @@ class Kinesis(TlsConnector):
             options.require(option.name, "an endpoint that begins with https://", not is_plain)
         options.require("tls.key", "the option 'tls.certificate'", "tls.certificate" in options)
         return cls(
-            stream=_matching(options, "stream", _NAME, "a name of up to 128 letters, digits and signs of _.-") or "",
-            region=_matching(options, "region", _REGION, "the name of a region, such as eu-west-1"),
+            stream=options.matching("stream", _NAME, "a name of up to 128 letters, digits and signs of _.-") or "",
+            region=options.matching("region", _REGION, "the name of a region, such as eu-west-1"),
             endpoint=_endpoint(options),
             access_key_id=options.text("access-key-id") or "",
             secret_access_key=options.text("secret-access-key") or "",
@@ -106,7 +106,7 @@ class Kinesis(TlsConnector):
             starting=read_starting(options, since=_FIRST_MOMENT),
             user_records=options.choice("user-records", (OF_SHARD, ALL)) or OF_SHARD,
             accepted_gaps=_accepted_gaps(options),
-            accepted_stream=_matching(options, "accept-stream", _IDENTITY, "what STREAM_REPLACED shows, arn@time"),
+            accepted_stream=options.matching("accept-stream", _IDENTITY, "what STREAM_REPLACED shows, arn@time"),
             **options.values(TLS_OPTIONS),
         )
 
@@ -130,14 +130,6 @@ class Kinesis(TlsConnector):
                 "boto3 is not installed, by which Kinesis is read. Run: pip install 'freshline[kinesis]'.",
                 where=str(spec.written_at),
             ) from error
-
-
-def _matching(options: Options, key: str, pattern: re.Pattern[str], expected: str) -> str | None:
-    text = options.text(key)
-    if text is not None and not pattern.match(text):
-        options.reject(key, expected)
-        return None
-    return text
 
 
 def _endpoint(options: Options) -> str | None:

@@ -66,8 +66,8 @@ class Postgres(TlsConnector):
 
     @classmethod
     def declare(cls, options: Options) -> Self:
-        slot = _checked(options, "slot", _SLOT, "up to 63 lower-case letters, digits and underscores")
-        publication = _checked(options, "publication", _PUBLICATION, "a lower-case name") or slot
+        slot = options.matching("slot", _SLOT, "up to 63 lower-case letters, digits and underscores") or ""
+        publication = options.matching("publication", _PUBLICATION, "a lower-case name") or slot
         schema, table = _table(options)
         return cls(
             url=options.text("url") or "",
@@ -75,7 +75,7 @@ class Postgres(TlsConnector):
             table=table,
             slot=slot,
             publication=publication,
-            accepted_loss=_checked(options, "accept-slot", _LOSS, "what SLOT_LOST shows, as slot@0/15D7A10") or None,
+            accepted_loss=options.matching("accept-slot", _LOSS, "what SLOT_LOST shows, as slot@0/15D7A10"),
             most_retained=_bytes(options, "alert.retained-above"),
             **options.values(TLS_OPTIONS),
         )
@@ -108,14 +108,6 @@ class Postgres(TlsConnector):
     @property
     def retained_above(self) -> int | None:
         return self.most_retained
-
-
-def _checked(options: Options, key: str, pattern: re.Pattern[str], accepted: str) -> str:
-    text = options.text(key)
-    if text is not None and not pattern.match(text):
-        options.reject(key, accepted)
-        return ""
-    return text or ""
 
 
 def _bytes(options: Options, key: str) -> int:

@@ -26,6 +26,7 @@ from pika.adapters.select_connection import SelectConnection
 from freshline.errors import BrokerError, QueueError, QueueForeignError, SourceError
 from freshline.sources.rabbitmq.connector import RabbitMq
 from freshline.sources.rabbitmq.properties import Properties, as_text, read_properties
+from freshline.sources.tls import tls_context
 
 # A broker that hangs is noticed after this long and five seconds; then everything unacknowledged goes back.
 _HEARTBEAT_SECONDS = 20
@@ -215,10 +216,8 @@ class Client:
     def _tls(self, host: str) -> pika.SSLOptions:
         declared = self._declared
         try:
-            context = ssl.create_default_context(cafile=declared.tls_ca)
-            if declared.tls_certificate is not None:
-                context.load_cert_chain(declared.tls_certificate, declared.tls_key)
-        except (OSError, ssl.SSLError) as error:
+            context = tls_context(declared.tls_ca, declared.tls_certificate, declared.tls_key)
+        except (OSError, ValueError) as error:
             raise QueueError(
                 f"a file of 'tls.ca', 'tls.certificate' or 'tls.key' cannot be used: {_shown(error)}. Correct it.",
                 where=self._where,
