@@ -587,6 +587,7 @@ class TestSpool(SecretConformance):
 
 
 class TestPostgres(SecretClaims, LogConformance):
+    table = DatabaseTable
     # In `make test` the stories of Postgres have these.
     in_long_lane = frozenset(
         {
@@ -599,14 +600,15 @@ class TestPostgres(SecretClaims, LogConformance):
     def system(self, lab, postgres, monkeypatch):
         shop = Shop(lab, postgres)
         monkeypatch.setenv("SHOP_URL", shop.url)
-        made = DatabaseTable(lab, postgres, shop)
+        made = self.table(lab, postgres, shop)
         yield made
         if made.is_away:
             made.bring_back()
         shop.close()
 
 
-class TestJdbc(SecretClaims, LogConformance):
+class TestJdbc(TestPostgres):
+    table = QueriedTable
     # In `make test` the stories of jdbc, and the tests of its reader without Spark, have these.
     in_long_lane = frozenset(
         {
@@ -619,16 +621,6 @@ class TestJdbc(SecretClaims, LogConformance):
             "test_a_secret_is_written_as_a_reference_and_shown_nowhere",
         }
     )
-
-    @pytest.fixture
-    def system(self, lab, postgres, monkeypatch):
-        shop = Shop(lab, postgres)
-        monkeypatch.setenv("SHOP_URL", shop.url)
-        made = QueriedTable(lab, postgres, shop)
-        yield made
-        if made.is_away:
-            made.bring_back()
-        shop.close()
 
 
 class TestRabbitStream(SecretConformance):

@@ -5,36 +5,17 @@ A commit is a position that is kept, as the receipt keeps it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from freshline.commit.warehouse import Warehouse
 from freshline.compute.cancellation import Cancellation
-from freshline.declare.source import declare_source
-from freshline.sources.files.reader import FilesReader
 from freshline.sources.reader import ReadRequest
-from freshline.sql.clauses import SourceClauses
-from freshline.sql.statement import read_statement
-from freshline.sql.tokens import Text
-from freshline.testing.clock import LabClock
 from freshline.values.names import TableName
-from freshline.values.spec import SourceSpec
 from tests.sources.files.test_read_files import note
-
-
-@dataclass
-class Host:
-    """The part of an engine that a check uses."""
-
-    root: Path
-    clock: Any = field(default_factory=LabClock)
-
-    @property
-    def warehouse(self):
-        return Warehouse(self.root / "warehouse")
+from tests.sources.reading import Host, open_reader
 
 
 @dataclass
@@ -46,16 +27,8 @@ class Log:
 
     def open(self):
         """Go on as another engine would."""
-        text = (
-            f"CREATE SOURCE ev (id INT) WITH ('connector' = 'files', 'format' = 'json', 'path' = '{self.root / 'in'}', "
-            "'settle' = '0 seconds')"
-        )
-        clauses = read_statement(Text(text, "assets/ev.sql"))
-        assert isinstance(clauses, SourceClauses)
-        spec = declare_source(clauses).spec
-        assert isinstance(spec, SourceSpec)
-        host: Any = Host(self.root)
-        self.reader = FilesReader(spec, host)
+        given = {"connector": "files", "format": "json", "path": str(self.root / "in"), "settle": "0 seconds"}
+        self.reader = open_reader(Host(self.root), "id INT", given, "ev")
 
     def land(self, *names):
         for name in names:

@@ -6,41 +6,22 @@ A commit is a position that is kept, as the receipt keeps it, and the rows that 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from freshline.commit.warehouse import Warehouse
 from freshline.compute.cancellation import Cancellation
-from freshline.declare.source import declare_source
-from freshline.errors import FreshlineError
-from freshline.sources.jdbc.reader import QueryReader
+from freshline.sources.jdbc.rows import RowReader
 from freshline.sources.reader import ReadRequest
-from freshline.sql.clauses import SourceClauses
-from freshline.sql.statement import read_statement
-from freshline.sql.tokens import Text
-from freshline.testing.clock import LabClock
 from freshline.values.position import position_from_json
-from freshline.values.spec import SourceSpec
+from tests.sources.reading import Host, failure_of, open_reader
 
 COLUMNS = "id INT, name STRING, PRIMARY KEY (id)"
 GROWING = {"read": "incremental", "column": "n", "overlap": "0"}
 
 
-@dataclass
-class Host:
-    """The part of an engine that a reader uses."""
-
-    root: Path
-    clock: Any = field(default_factory=LabClock)
-
-    @property
-    def warehouse(self):
-        return Warehouse(self.root / "warehouse")
-
-    def require_warehouse(self):
-        return
+def back_again(server, database):
+    """Start a server again that a test stopped."""
+    server.start()
+    database.forget()
 
 
 @dataclass
@@ -60,15 +41,9 @@ class Queried:
         if self.reader is not None:
             self.reader.close()
         self.options = {**self.options, **options}
-        given = {"url": "${env:SHOP_URL}", "table": "t", "read": "snapshot", **self.options}
-        pairs = ", ".join(f"'{name.replace('_', '-')}' = '{value}'" for name, value in given.items())
-        text = f"CREATE SOURCE feed ({self.columns}) WITH ('connector' = 'jdbc', {pairs})"
-        clauses = read_statement(Text(text, "assets/feed.sql"))
-        assert isinstance(clauses, SourceClauses)
-        spec = declare_source(clauses).spec
-        assert isinstance(spec, SourceSpec)
-        host: Any = self.host
-        self.reader = QueryReader(spec, host)
+        own = {name.replace("_", "-"): value for name, value in self.options.items()}
+        given = {"connector": "jdbc", "url": "${env:SHOP_URL}", "table": "t", "read": "snapshot", **own}
+        self.reader = open_reader(self.host, self.columns, given, "feed")
         return self.reader
 
     def refresh(self):
@@ -91,10 +66,25 @@ class Queried:
         return sorted(rows, key=str)
 
     def error(self, code):
-        with pytest.raises(FreshlineError) as raised:
-            self.refresh()
-        error = raised.value
+        error = failure_of(self.refresh, "feed")
         assert error.code == code, error
-        assert error.where == "assets/feed.sql:1"
-        assert "hunter2" not in f"{error} {error.as_json()}"
         return error
+
+    def dies_in_the_middle(self, server, database, monkeypatch):
+        """A refresh of 20,000 rows during which the server dies; it is there again behind. No file is left."""
+        monkeypatch.setattr("freshline.sources.spill.MOST_ROWS", 100)
+        read, seen = RowReader.read, []
+
+        def dies(rows, fields, size):
+            seen.append(fields)
+            if len(seen) == 1_000:
+                server.stop()
+            return read(rows, fields, size)
+
+        monkeypatch.setattr(RowReader, "read", dies)
+        try:
+            assert self.error("DATABASE").retry_helps
+        finally:
+            back_again(server, database)
+        assert 1_000 <= len(seen) < 20_000
+        assert [file for file in self.host.root.rglob("*") if file.is_file()] == []

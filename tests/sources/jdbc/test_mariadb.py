@@ -13,10 +13,9 @@ from freshline.compute.cancellation import Cancellation
 from freshline.errors import CancelledError
 from freshline.sources.jdbc import mysql as mysql_module
 from freshline.sources.jdbc.mysql import MysqlDatabase
-from freshline.sources.jdbc.rows import RowReader
 from freshline.sources.reader import ReadRequest
 from tests.mariadb import MariadbDatabase
-from tests.sources.jdbc.queried import GROWING, Host, Queried
+from tests.sources.jdbc.queried import GROWING, back_again
 
 pytestmark = pytest.mark.seconds
 
@@ -28,14 +27,6 @@ def database(mariadb, monkeypatch):
     made.sql("CREATE TABLE t (id INT PRIMARY KEY, name TEXT, n INT, at DATETIME(6))")
     yield made
     made.close()
-
-
-@pytest.fixture
-def log(database, tmp_path):
-    made = Queried(Host(tmp_path))
-    made.open()
-    yield made
-    made.reader.close()
 
 
 def test_a_whole_table_is_read_once_while_it_does_not_change(log, database):
@@ -114,7 +105,7 @@ def test_names_and_conditions_are_the_databases_own(log, database):
     database.sql("CREATE TABLE `Order ``Lines` (`Id` INT PRIMARY KEY, `näme` TEXT)")
     database.sql("INSERT INTO `Order ``Lines` VALUES (1, 'a'), (2, '%s'), (3, 'b')")
     log.columns = "id INT, `näme` STRING, PRIMARY KEY (id)"
-    log.open(table=f"{database.name}.`Order ``Lines`", where="`näme` <> ''a'' -- not the first")
+    log.open(table=f"{database.name}.`Order ``Lines`", where="`näme` <> 'a' -- not the first")
     assert log.refresh() == [(2, "%s"), (3, "b")]
     log.open(where="nmae = 1")
     assert "nmae" in str(log.error("DATABASE_REFUSED"))
@@ -219,8 +210,7 @@ def test_a_server_that_starts_again_is_read_on(log, database, mariadb):
     try:
         assert log.error("DATABASE").retry_helps
     finally:
-        mariadb.start()
-        database.forget()
+        back_again(mariadb, database)
     database.sql("INSERT INTO t VALUES (2, 'b', 2, NULL)")
 
     assert log.refresh() == [(1, "a"), (2, "b")]
@@ -272,24 +262,8 @@ def test_the_certificate_of_a_server_is_verified(log, database, mariadb, monkeyp
 
 
 def test_a_server_that_dies_in_the_middle_of_a_reading_is_read_from_the_beginning(log, database, mariadb, monkeypatch):
-    monkeypatch.setattr("freshline.sources.spill.MOST_ROWS", 100)
     database.sql("INSERT INTO t SELECT seq, REPEAT('x', 1000), seq, NULL FROM seq_1_to_20000")
-    read, seen = RowReader.read, []
-
-    def dies(self, fields, size):
-        seen.append(fields)
-        if len(seen) == 1_000:
-            mariadb.stop()
-        return read(self, fields, size)
-
-    monkeypatch.setattr(RowReader, "read", dies)
-    try:
-        assert log.error("DATABASE").retry_helps
-    finally:
-        mariadb.start()
-        database.forget()
-    assert 1_000 <= len(seen) < 20_000
-    assert [file for file in log.host.root.rglob("*") if file.is_file()] == []
+    log.dies_in_the_middle(mariadb, database, monkeypatch)
     portion = prepared(log)
     assert portion.rows.count == 20_000
     log.reader.finish(None)

@@ -5,22 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from freshline.compute.cancellation import Cancellation
-from freshline.declare.source import declare_source
 from freshline.sources.kinesis.connector import SEQUENCE, SHARD, SUB_SEQUENCE
 from freshline.sources.reader import VERDICT, ReadRequest
-from freshline.sql.clauses import SourceClauses
-from freshline.sql.statement import read_statement
-from freshline.sql.tokens import Text
 from freshline.values.connector import RECORD
 from freshline.values.format import VALUE
 from freshline.values.position import position_from_json
-from freshline.values.spec import SourceSpec
 from tests.kinesis import REGION, KinesisServer
-from tests.sources.rabbitmq.reading import Host
+from tests.sources.reading import Host, open_reader, table_of
 
 
 @dataclass
@@ -42,16 +34,10 @@ class Log:
         if self.position is not None:
             self.position = position_from_json(self.position.as_json())
         given = {
-            "stream": self.stream, "region": REGION, "endpoint": self.server.url, "format": "json", **self.options
+            "connector": "kinesis", "stream": self.stream, "region": REGION, "endpoint": self.server.url,
+            "format": "json", **self.options,
         }  # fmt: skip
-        pairs = ", ".join("'{}' = '{}'".format(name, value.replace("'", "''")) for name, value in given.items())
-        text = f"CREATE SOURCE s ({self.columns}) WITH ('connector' = 'kinesis', {pairs})"
-        clauses = read_statement(Text(text, "assets/s.sql"))
-        assert isinstance(clauses, SourceClauses)
-        spec = declare_source(clauses).spec
-        assert isinstance(spec, SourceSpec)
-        host: Any = self.host
-        self.reader = spec.connection.open(spec, host)
+        self.reader = open_reader(self.host, self.columns, given)
         return self.reader
 
     def close(self) -> None:
@@ -99,9 +85,7 @@ class Log:
 
 def rows_of(portion: Any) -> list[dict[str, Any]]:
     """The records of a portion that is prepared, in the order in which a log has them."""
-    rows = portion.rows
-    table = pa.concat_tables([pq.read_table(file) for file in rows.files]) if rows.is_spilled else rows.table
-    found: list[dict[str, Any]] = table.to_pylist()
+    found: list[dict[str, Any]] = table_of(portion.rows).to_pylist()
     return sorted(found, key=lambda row: (row[SHARD], row[RECORD]))
 
 
@@ -111,3 +95,7 @@ def verdicts(log: Log) -> list[tuple[bytes, int | None, str | None]]:
 
 def sequences(log: Log) -> list[str]:
     return [row[SEQUENCE] for commit in log.commits for row in commit]
+
+
+def numbered(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last)]

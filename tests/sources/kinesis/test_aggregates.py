@@ -12,7 +12,7 @@ from freshline.sources.kinesis.shards import Shard
 from tests.kinesis import MAGIC, aggregate, hash_of, sealed
 from tests.lanes import few_or_many
 from tests.sources.kinesis.reading import Log, sequences, verdicts
-from tests.sources.rabbitmq.reading import Host
+from tests.sources.reading import Host
 
 WHOLE = Shard("shardId-000000000000")
 

@@ -16,8 +16,8 @@ from freshline.sources.kinesis import client as client_module
 from freshline.sources.reader import ReadRequest
 from freshline.values.format import VALUE
 from tests.kinesis import empty_page, error, page_of_a_proxy, running_kinesis
-from tests.sources.kinesis.reading import Log, rows_of
-from tests.sources.rabbitmq.reading import Host
+from tests.sources.kinesis.reading import Log, numbered, rows_of
+from tests.sources.reading import Host
 
 pytestmark = pytest.mark.seconds
 
@@ -26,19 +26,8 @@ SECRET = "hunter2-is-the-secret"
 
 
 @pytest.fixture
-def log(kinesis, tmp_path):
-    made = Log(Host(tmp_path), kinesis, kinesis.create())
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(client_module, "_FIRST_PAUSE", 0.001)
-
-
-def numbered(first, last):
-    return [b"%d" % number for number in range(first, last)]
 
 
 # -- errors

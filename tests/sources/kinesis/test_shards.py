@@ -12,24 +12,13 @@ from freshline.errors import OffsetsLostError, ShardGoneError, StreamError, Stre
 from freshline.sources.kinesis.shards import StreamState, is_at_edge
 from freshline.sources.kinesis.walk import Walk
 from tests.lanes import few_or_many
-from tests.sources.kinesis.reading import Log
-from tests.sources.rabbitmq.reading import Host
+from tests.sources.kinesis.reading import Log, numbered
+from tests.sources.reading import Host
 
 pytestmark = pytest.mark.seconds
 
 FIRST = "shardId-000000000000"
 DAY = 24 * 3_600_000
-
-
-@pytest.fixture
-def log(kinesis, tmp_path):
-    made = Log(Host(tmp_path), kinesis, kinesis.create())
-    yield made
-    made.close()
-
-
-def numbered(first, last):
-    return [b"%d" % number for number in range(first, last)]
 
 
 def later(log, milliseconds):

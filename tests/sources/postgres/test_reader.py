@@ -6,52 +6,23 @@ A commit is a position that is kept, as the receipt keeps it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from freshline.commit.warehouse import Warehouse
 from freshline.compute.cancellation import Cancellation
-from freshline.declare.source import declare_source
-from freshline.errors import FreshlineError
 from freshline.sources.postgres import reader as reader_module
 from freshline.sources.postgres.position import lsn_text
-from freshline.sources.postgres.reader import PostgresReader
 from freshline.sources.reader import ReadRequest
-from freshline.sql.clauses import SourceClauses
-from freshline.sql.statement import read_statement
-from freshline.sql.tokens import Text
-from freshline.testing.clock import LabClock
 from freshline.testing.crash import Crash
 from freshline.values.position import position_from_json
-from freshline.values.spec import SourceSpec
 from tests.databases import Database
+from tests.sources.reading import Host, failure_of, open_reader
 
 pytestmark = pytest.mark.seconds
 
 COLUMNS = "id INT, name STRING, PRIMARY KEY (id)"
-
-
-@dataclass
-class Host:
-    """The part of an engine that a reader uses. It stops at the failpoint `stop_at`."""
-
-    root: Path
-    stop_at: str = ""
-    clock: Any = field(default_factory=LabClock)
-
-    @property
-    def warehouse(self):
-        return Warehouse(self.root / "warehouse")
-
-    def failpoint(self, name):
-        if name == self.stop_at:
-            raise Crash(name)
-
-    def require_warehouse(self):
-        return
 
 
 @dataclass
@@ -69,15 +40,10 @@ class Log:
         """Go on as another engine would."""
         if self.reader is not None:
             self.reader.close()
-        given = {"url": "${env:SHOP_URL}", "table": "t", "slot": self.database.slot, **self.options}
-        pairs = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
-        text = f"CREATE SOURCE feed ({COLUMNS}) WITH ('connector' = 'postgres', {pairs})"
-        clauses = read_statement(Text(text, "assets/feed.sql"))
-        assert isinstance(clauses, SourceClauses)
-        spec = declare_source(clauses).spec
-        assert isinstance(spec, SourceSpec)
-        host: Any = self.host
-        self.reader = PostgresReader(spec, host)
+        given = {
+            "connector": "postgres", "url": "${env:SHOP_URL}", "table": "t", "slot": self.database.slot, **self.options
+        }  # fmt: skip
+        self.reader = open_reader(self.host, COLUMNS, given, "feed")
         return self.reader
 
     def refresh(self):
@@ -104,12 +70,7 @@ class Log:
         self.open()
 
     def error(self):
-        with pytest.raises(FreshlineError) as raised:
-            self.refresh()
-        error = raised.value
-        assert error.where == "assets/feed.sql:1"
-        assert "hunter2" not in f"{error} {error.as_json()}"
-        return error
+        return failure_of(self.refresh, "feed")
 
 
 @pytest.fixture

@@ -3,45 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from freshline.commit.warehouse import Warehouse
 from freshline.compute.cancellation import Cancellation
-from freshline.declare.source import declare_source
 from freshline.sources.reader import ReadRequest
-from freshline.sql.clauses import SourceClauses
-from freshline.sql.statement import read_statement
-from freshline.sql.tokens import Text
-from freshline.testing.clock import LabClock
-from freshline.testing.crash import Crash
 from freshline.values.connector import RECORD
 from freshline.values.format import VALUE
-from freshline.values.spec import SourceSpec
 from tests.rabbitmq import RabbitServer
-
-
-@dataclass
-class Host:
-    """The part of an engine that a reader uses. It stops at the failpoint `stop_at`."""
-
-    root: Path
-    stop_at: str = ""
-    clock: Any = field(default_factory=LabClock)
-
-    @property
-    def warehouse(self):
-        return Warehouse(self.root / "warehouse")
-
-    def failpoint(self, name):
-        if name == self.stop_at:
-            raise Crash(name)
-
-    def require_warehouse(self):
-        return
+from tests.sources.reading import Host, open_reader, table_of
 
 
 @dataclass
@@ -59,15 +28,8 @@ class Log:
     def open(self):
         """Go on as another engine would."""
         self.close()
-        given = {"url": "${env:BROKER}", "format": "json", **self.options}
-        pairs = ", ".join("'{}' = '{}'".format(name, value.replace("'", "''")) for name, value in given.items())
-        text = f"CREATE SOURCE s ({self.columns}) WITH ('connector' = 'rabbitmq', {pairs})"
-        clauses = read_statement(Text(text, "assets/s.sql"))
-        assert isinstance(clauses, SourceClauses)
-        spec = declare_source(clauses).spec
-        assert isinstance(spec, SourceSpec)
-        host: Any = self.host
-        self.reader = spec.connection.open(spec, host)
+        given = {"connector": "rabbitmq", "url": "${env:BROKER}", "format": "json", **self.options}
+        self.reader = open_reader(self.host, self.columns, given)
         return self.reader
 
     def close(self):
@@ -99,11 +61,6 @@ class Log:
 def rows_of(portion: Any) -> Any:
     """The messages of a portion that is prepared."""
     return portion.held.rows if hasattr(portion, "held") else portion.rows
-
-
-def table_of(rows: Any) -> Any:
-    """The messages of a portion."""
-    return pa.concat_tables([pq.read_table(file) for file in rows.files]) if rows.is_spilled else rows.table
 
 
 def records(rows: Any) -> list[tuple[int, bytes]]:

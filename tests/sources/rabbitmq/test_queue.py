@@ -28,7 +28,8 @@ from freshline.sources.rabbitmq import queue as queue_module
 from freshline.sources.rabbitmq.position import QueuePosition
 from freshline.sources.reader import ReadRequest
 from freshline.testing.crash import Crash
-from tests.sources.rabbitmq.reading import Host, Log, records, rows_of, table_of
+from tests.sources.rabbitmq.reading import Log, records, rows_of
+from tests.sources.reading import Host, table_of
 
 pytestmark = pytest.mark.seconds
 

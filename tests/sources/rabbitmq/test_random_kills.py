@@ -16,7 +16,8 @@ from freshline.errors import BrokerError
 from freshline.sources.reader import ReadRequest
 from freshline.testing.crash import Crash
 from tests.lanes import few_or_many
-from tests.sources.rabbitmq.reading import Host, Log, rows_of, table_of
+from tests.sources.rabbitmq.reading import Log, rows_of
+from tests.sources.reading import Host, table_of
 
 ASKED = ReadRequest(Cancellation())
 

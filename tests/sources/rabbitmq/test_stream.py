@@ -18,7 +18,8 @@ from freshline.sources.rabbitmq import stream as stream_module
 from freshline.sources.reader import ReadRequest
 from freshline.values.format import VALUE
 from freshline.values.position import position_from_json
-from tests.sources.rabbitmq.reading import Host, Log, table_of
+from tests.sources.rabbitmq.reading import Log
+from tests.sources.reading import Host, table_of
 
 pytestmark = pytest.mark.seconds
 
