@@ -28,8 +28,7 @@ import freshline
 
 @freshline.process(reads="event", keys=["k"], order=["ts", "id"], columns="{RECORDS}")
 class result:
-    def __init__(self):
-        self.best = -1
+    best: int = -1
 
     def row(self, row, out):
         if row.v > self.best:

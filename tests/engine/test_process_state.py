@@ -41,7 +41,7 @@ COUNTED = """
     )
     class Counted:
         def __init__(self):
-            self.seen = {{}}
+            self.seen: dict[int, int] = {{}}
 
         def row(self, row, out):
             self.seen[row["{value}"]] = len(self.seen)
@@ -286,7 +286,7 @@ def test_a_stop_before_the_commit_does_not_lose_what_is_kept(python_lab: Lab, re
 
 
 @pytest.mark.long
-def test_state_that_is_no_plain_value_is_replayed(python_lab: Lab, replays: list[int]) -> None:
+def test_state_that_would_not_come_back_as_it_is_is_replayed(python_lab: Lab, replays: list[int]) -> None:
     lab = python_lab
     lab.source("ev", "k STRING, n INT")
     declare(
@@ -300,14 +300,15 @@ def test_state_that_is_no_plain_value_is_replayed(python_lab: Lab, replays: list
 
         @freshline.process(reads="ev", keys="k", order="n", columns="k STRING, n INT, sum INT")
         class Shared:
-            total = 0
+            total: int = 0
+            odd: list[list[int]]
 
             def row(self, row, out):
                 if row.k == "kept":
                     self.total += row.n
                 elif row.k == "odd":
                     self.total += row.n
-                    self.odd = lambda: row
+                    self.odd = [[]] * 2
                 out.emit(row.k, row.n, self.total)
         """,
     )
@@ -350,7 +351,8 @@ def test_a_class_reads_tables_that_change_and_tables_that_are_final(python_lab: 
             reads="{reads}", keys="customer", order="window_end", columns="customer STRING, at TIMESTAMP, sum BIGINT"
         )
         class Sums:
-            sum = 0
+            sum: int = 0
+            customer: str | None
 
             def row(self, row, out):
                 self.sum += row.n

@@ -49,8 +49,8 @@ import freshline
 @freshline.process(reads="ev", keys=["k"], order=["ts", "id"], columns="k STRING, at TIMESTAMP, seen INT",
                    freshness="10 days")
 class alarm:
-    def __init__(self):
-        self.seen = 0
+    seen: int = 0
+    key: str | None
 
     def row(self, row, out):
         self.key = row.k

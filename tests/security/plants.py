@@ -229,12 +229,6 @@ HOLES: tuple[Planted, ...] = (
         "a file of YAML runs programs", SOURCE,
     ),
     _hole(
-        "any class in a state", "keyed/state.py",
-        "            return _NAMED[module, name]\n        except KeyError:\n            raise _UnfitError from None",
-        "            return super().find_class(module, name)\n        except KeyError:\n            raise _UnfitError",
-        "a state that somebody wrote runs programs", SOURCE,
-    ),
-    _hole(
         "the secret in the error of a webhook", "report/alerts/channels/web.py",
         'raise DeliveryError(f"{host} answered {status}.", status',
         'raise DeliveryError(f"{url} answered {status}.", status',

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import random
 import re
 import tempfile
@@ -29,8 +28,9 @@ from freshline.engine.requests import KINDS, Request, read_refresh
 from freshline.engine.server import Guard, application
 from freshline.engine.state_file import read_state, state_file
 from freshline.engine.up_record import UpRecord
-from freshline.errors import FormatError, FreshlineError, RequestError, error_from_json
+from freshline.errors import FreshlineError, RequestError, error_from_json
 from freshline.keyed import state as keyed_state
+from freshline.keyed.state_types import state_type
 from freshline.plan.definition import Definition
 from freshline.plan.read import Consumer
 from freshline.plan.savepoint import Savepoint
@@ -285,34 +285,30 @@ def make_processes(chance: random.Random) -> str:
     return mutated_json(chance, chance.choice((STATE, HOLDER_FILE, UP)))
 
 
-def read_pickle(text: str) -> object:
-    """A state of a key: plain values, or refused; nothing that it names is called."""
-    try:
-        return keyed_state._read(text.encode("latin-1"), {})
-    except UNREADABLE as error:
-        raise FormatError("no state") from error
+def read_key_state(text: str) -> object:
+    """A state of a key: plain values, or none."""
+    return keyed_state.read(text, DECLARED)
 
 
-# The errors of a stream of bytes that is no pickle. A state that cannot be read ends the replay that wants it.
-UNREADABLE: tuple[type[Exception], ...] = (
-    keyed_state._UnfitError, pickle.UnpicklingError, ValueError, TypeError, EOFError, IndexError, KeyError,
-    AttributeError, OverflowError, ArithmeticError, MemoryError,
-)  # fmt: skip
-PICKLES = tuple(
-    pickle.dumps(value, 5).decode("latin-1")
-    for value in ({"a": [1, 2.5, None], "b": (1, "x", b"y")}, {1, 2}, datetime(2026, 1, 1, tzinfo=UTC), [True] * 3)
+DECLARED = {
+    name: state_type(kind)
+    for name, kind in (
+        ("n", "int"), ("f", "float | None"), ("text", "str"), ("data", "bytes"), ("sum", "Decimal"), ("id", "UUID"),
+        ("day", "date"), ("hour", "time"), ("at", "list[datetime]"), ("wait", "timedelta"), ("last", "deque[int]"),
+        ("seen", "dict[str, tuple[int, ...]]"), ("pair", "tuple[bool, str]"), ("of", "Counter[str]"),
+    )
+}  # fmt: skip
+AT = ["datetime", ["2026-01-01T00:00:00", 0, 0]]
+ATTRIBUTES = {
+    "n": "1" + "0" * 20, "f": 1.5, "text": "x", "data": "00ff", "sum": "1.50", "day": "2026-01-01",
+    "id": "00000000-0000-0000-0000-000000000005", "hour": ["01:00:00", 3600000000, 1], "wait": [0, 5, 0],
+    "at": [["2026-10-25T02:30:00", "Europe/Berlin", 1], ["2026-01-01T00:00:00", None, 0]], "last": [2, [1, 2]],
+    "seen": [["a", [1, 2]]], "pair": [True, "x"], "of": [["a", 3]],
+}  # fmt: skip
+STATES = (
+    [keyed_state.FORMAT, [["str", "a"]], [AT, ["int", 1]], [AT, AT, None], [[0, AT, AT]], 1, ATTRIBUTES],
+    [keyed_state.FORMAT, [None], [None], [None, None, None], None, 0, {}],
 )
-RUNS = ("cposix\nsystem\n(S'exit 9'\ntR.", "\x80\x04\x8c\x02os\x8c\x06system\x93.", "cbuiltins\neval\n(S'1/0'\ntR.")
-
-
-def make_pickle(chance: random.Random) -> str:
-    text = chance.choice((*PICKLES, *PICKLES, *RUNS))
-    for _ in range(chance.randrange(1, 4)):
-        at = chance.randrange(len(text) + 1)
-        text = text[:at] + chr(chance.randrange(256)) * chance.randrange(3) + text[at + chance.randrange(3) :]
-    # A length in the stream, or a number in the memo, is room that is made before the bytes are read. A state
-    # with such is never read: it is believed by the sum of its file only.
-    return re.sub(r"[\x8d\x8e\x96BTXr].{4,8}|p\d+\n", "", text, flags=re.DOTALL)
 
 
 # -- protocols
@@ -809,7 +805,7 @@ TARGETS: tuple[Target, ...] = (
     Target("notes", make_notes, read_notes_of, 0.06),
     _json_target("definitions", (DEFINITION,), read_definition_file, 0.04),
     Target("processes", make_processes, read_processes, 0.05),
-    Target("states", make_pickle, read_pickle, 0.08),
+    _json_target("states", STATES, read_key_state, 0.08),
     Target("engine", make_request, read_engine_request, 0.07),
     Target("posts", make_post, read_post, 0.02),
     Target("guard", make_ui_request, read_ui_request, 0.08),

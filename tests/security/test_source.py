@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import pickle
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -14,7 +13,6 @@ import yaml
 import freshline
 from freshline.declare.yaml_table import COMPONENT, find_tables
 from freshline.errors import DeclarationError
-from freshline.keyed import state
 
 pytestmark = [pytest.mark.security, pytest.mark.seconds]
 
@@ -101,41 +99,6 @@ def test_certificates_are_checked_everywhere() -> None:
 
 def test_no_text_of_the_library_is_the_address_of_all_interfaces() -> None:
     assert places(lambda node: isinstance(node, ast.Constant) and node.value in ANYWHERE) == []
-
-
-class Runs:
-    """A value whose pickle runs a function when it is read."""
-
-    ran = False
-
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return ran, ()
-
-
-def ran() -> None:
-    Runs.ran = True
-
-
-@pytest.mark.parametrize("value", [Runs(), [1, {"a": Runs()}], ran, open, print, Path, exec])
-def test_the_pickle_of_a_state_that_names_anything_else_is_refused(value: object) -> None:
-    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-        with pytest.raises(state._UnfitError):
-            state._read(pickle.dumps(value, protocol), {})
-
-    assert not Runs.ran
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        *(b"cos\nsystem\n(S'touch /tmp/ran'\ntR.", b"\x80\x04\x8c\x02os\x8c\x06system\x93."),
-        *(b"(ios\nsystem\n.", b"\x80\x02cbuiltins\ngetattr\n.", b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93."),
-        b"\x80\x04\x8c\x08datetime\x8c\x16datetime.__class__.mro\x93.",
-    ],
-)
-def test_the_opcodes_that_find_a_function_find_none(data: bytes) -> None:
-    with pytest.raises(state._UnfitError):
-        state._read(data, {})
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,13 @@ def test_the_fingerprint_is_that_of_code_keys_order_and_columns(act: Project) ->
         ("def row(", "async def row(", "PYTHON_DECLARATION", 4),
         ("        pass", "        yield at", "PYTHON_DECLARATION", 4),
         ("why STRING", "to STRING", "PYTHON_DECLARATION", 4),
+        ("        pass", "        self.n = 1", "PROCESS_STATE", 20),
+        ("        pass", "        self.n += 1", "PROCESS_STATE", 20),
+        ("        pass", "        for self.n, _ in at: pass", "PROCESS_STATE", 20),
+        ("        pass", "        self.n: object = 1", "PROCESS_STATE", 20),
+        ("    def timer(", "    n: dict[str] = None\n\n    def timer(", "PROCESS_STATE", 19),
+        ("    def timer(", "    n: 'list[' = None\n\n    def timer(", "PROCESS_STATE", 19),
+        ("    def timer(", "    n: list[int] = []\n\n    def timer(", "PROCESS_STATE", 4),
         ("primary_key=", "options={'merge': 'first_row'}, primary_key=", "NOT_BUILT", 4),
     ],
 )
@@ -191,3 +198,65 @@ def test_an_output_that_nobody_reads_is_as_fresh_as_its_table(act: Project) -> N
     act.table("alarm", "SELECT customer FROM takeover", header="FRESHNESS = INTERVAL '3' MINUTE")
     graph = open_project(read_settings(act.root, act.environ))
     assert {graph.freshness(TableName.parse(name)).seconds for name in ("takeover", "refused", "act")} == {180}
+
+
+BASE = """\
+class Base:
+    total: int = 0
+
+    def add(self, n):
+        self.total += n
+        self._last: int | None = n
+"""
+STATE = """\
+from typing import ClassVar, Optional
+
+import freshline
+from base import Base
+
+
+@freshline.process(reads="act", keys="id", order="ts", columns="id BIGINT, n INT")
+class Stateful(Base):
+    NAMES: ClassVar[list[str]] = []
+    seen: "Optional[dict[str, int]]" = None
+
+    def __init__(self):
+        self.__hidden: tuple[int, ...] = ()
+        self.half = 2
+
+    @property
+    def half(self):
+        return self.total // 2
+
+    @half.setter
+    def half(self, n):
+        self.total = 2 * n
+
+    @staticmethod
+    def helped(other):
+        other.any = 1
+
+    def row(self, row, out):
+        self.add(1)
+        row.n = 5
+"""
+
+
+def test_the_state_is_declared_in_the_class_where_it_is_set_and_in_classes_above(act: Project) -> None:
+    (act.root / "base.py").write_text(BASE)
+    act.declare("stateful.py", STATE)
+    spec = table(act, "stateful")
+    assert isinstance(spec.query, PythonQuery)
+    assert spec.query.process is not None
+    assert dict(spec.query.process.state) == {
+        "total": "int",
+        "_last": "int | None",
+        "seen": "dict[str, int] | None",
+        "_Stateful__hidden": "tuple[int, ...]",
+    }
+
+
+def test_an_attribute_that_a_class_above_does_not_declare_is_reported_at_the_decorator(act: Project) -> None:
+    (act.root / "base.py").write_text(BASE.replace("_last: int | None", "_last"))
+    act.declare("stateful.py", STATE)
+    assert errors(act) == [("PROCESS_STATE", "assets/stateful.py:7")]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # The folders of freshline whose code makes declarations of texts.
-PARSING = ("values", "sql", "declare", "sources", "merges")
+PARSING = ("values", "sql", "declare", "sources", "merges", "keyed")
 
 
 class DeclarationCache(Generic[T]):

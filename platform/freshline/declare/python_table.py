@@ -17,6 +17,7 @@ from importlib import import_module
 from types import FrameType, FunctionType
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
+from freshline.declare.process_state import DeclaredState
 from freshline.errors import DeclarationError
 from freshline.sql.clauses import ProcessOutput, QueryText, SourceClauses, TableClauses
 from freshline.values.freshness import Freshness, parse_seconds
@@ -399,6 +400,7 @@ class _NoteReader:
                 )
                 return None, ()
         self.check_code(made.__name__)
+        state = self.state(made)
         keys, order = self.names("keys"), self.names("order")
         read = self.table_name(given["reads"], "reads: ")
         if read is None:
@@ -422,9 +424,8 @@ class _NoteReader:
                     f"a row is put out to {called!r}. Outputs are: {known}. Declare it in `outputs`.",
                     Location(self.at.path, name),
                 )
-        whole = Process(
-            keys.value, order.value, columns, tuple(outputs), has_timer=callable(getattr(made, "timer", None))
-        )
+        has_timer = callable(getattr(made, "timer", None))
+        whole = Process(keys.value, order.value, columns, tuple(outputs), has_timer=has_timer, state=state)
         query = PythonQuery(
             self.at.path, made.__name__, (PythonInput("rows", read),), code_hash, ((read, whole.keys),), process=whole
         )
@@ -443,6 +444,13 @@ class _NoteReader:
                 "as in `out.timer(row.at + timedelta(minutes=10))`: a timer runs when the watermark has come to it.",
                 Location(self.at.path, line),
             )
+
+    def state(self, made: type) -> tuple[tuple[str, str], ...]:
+        """The attributes of instances with their types."""
+        declared = DeclaredState(made, self.text)
+        for line, sentence in declared.problems:
+            self.problems.add("PROCESS_STATE", sentence, self.at if line is None else Location(self.at.path, line))
+        return tuple(declared.state.items())
 
     def outputs(self) -> dict[str, tuple[TableName, tuple[tuple[str, str], ...]]]:
         """The tables beside the main one, and their columns, by the names that `emit` calls them."""

@@ -114,6 +114,7 @@ class PythonTables:
             "has_timer": process.has_timer,
             "until": process.until,
             "keeps_state": process.keeps_state,
+            "state": process.state,
             "knows_all": process.knows_all,
             "seconds": self._seconds(spec),
             "memory": self._settings.python_memory,

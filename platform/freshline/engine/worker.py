@@ -193,6 +193,7 @@ def replayed(made: Callable[[], Any], rows: DataFrame, told: Mapping[str, Any], 
         memory=told["memory"],
         file=file,
         keeps_state=told["keeps_state"],
+        state=dict(told["state"]),
         knows_all=told["knows_all"],
         is_sorted=all(_is_sorted(fields[name].dataType) for name in order),
     )
@@ -216,7 +217,7 @@ def replayed(made: Callable[[], Any], rows: DataFrame, told: Mapping[str, Any], 
             *(StructField(f"{KEY}{number}", fields[name].dataType) for number, name in enumerate(keys)),
             StructField(KIND, ByteType()),
             StructField(TIMER, TimestampType()),
-            StructField(STATE, BinaryType()),
+            StructField(STATE, StringType()),
             *(StructField(field.name, field.dataType) for field in columns.fields),
         ]
     )

@@ -18,9 +18,9 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from freshline.keyed.replay import OutOfTimeError, ProcessError, Replay, Row, Target, shortened
 from freshline.keyed.state import Shared, instance_of, keep, read
+from freshline.keyed.state_types import state_type
 from freshline.keyed.values import checker, comparable
 
 # Before what is wrong, as JSON, in what Spark raises: see `freshline.refresh.failure`.
@@ -61,7 +62,8 @@ class Process:
     `make` makes an instance of the class. `keys` and `order` are names of columns of the input. `columns` is the schema
     of the table. `until` is the watermark in microseconds since 1970. `seconds` is the time that one key may take,
     `memory` the bytes that the process may take beside those that it has. `file` is that of the class. With
-    `keeps_state` every key has an entry with its state. With `knows_all` a key without one had no rows before.
+    `keeps_state` every key has an entry with its state, of which `state` has the declared types of attributes by name.
+    With `knows_all` a key without an entry had no rows before.
     `is_sorted` says that Python sorts the values of `order` as Spark does; without, no state is kept.
     """
 
@@ -79,6 +81,7 @@ class Process:
     keeps_state: bool = False
     knows_all: bool = False
     is_sorted: bool = True
+    state: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def target(self) -> Target:
@@ -135,6 +138,7 @@ class _Partition:
         self.rows: list[tuple[Any, ...]] = []
         self._target, self._until = process.target, process.watermark
         self._shared = Shared(process.make) if process.keeps_state else None
+        self._declared = {name: state_type(text) for name, text in process.state.items()}
         self._replay: Replay | None = None
         self._earlier: _Earlier | None = None
         self._begun = self._again = False
@@ -222,7 +226,7 @@ class _Partition:
         process, earlier = self.process, self._earlier
         if earlier is None:
             return self._beginning() if process.knows_all else None
-        kept = None if earlier.state is None or self._shared is None else read(earlier.state, self._shared)
+        kept = None if earlier.state is None else read(earlier.state, self._declared)
         if kept is None or tuple(map(comparable, kept.key)) != self._known:
             return None
         if kept.until is not None and (self._until is None or self._until < kept.until):
@@ -268,7 +272,8 @@ class _Partition:
         waiting = replay.end()
         self.rows += [(*own, None, None, None, *row) for row in replay.out.rows]
         if self._shared is not None:
-            state = keep(replay, own, self._last, self._shared) if self.process.is_sorted else None
+            is_sorted = self.process.is_sorted
+            state = keep(replay, own, self._last, self._shared, self._declared) if is_sorted else None
             self.rows.append((*own, ENTRY, waiting, state, *nothing))
         elif waiting is not None:
             self.rows.append((*own, ENTRY, waiting, None, *nothing))
@@ -280,7 +285,7 @@ class _Partition:
             *(pa.field(f"{KEY}{number}", kind) for number, kind in enumerate(self._types)),
             pa.field(KIND, pa.int8()),
             pa.field(TIMER, pa.timestamp("us", "UTC")),
-            pa.field(STATE, pa.binary()),
+            pa.field(STATE, pa.string()),
             *self.process.columns,
         ]
         columns = list(zip(*some, strict=True))
@@ -298,7 +303,7 @@ class _Earlier:
     """The entry of a key from an earlier time."""
 
     timer: datetime | None
-    state: bytes | None
+    state: str | None
 
     def is_due(self, until: datetime | None) -> bool:
         return self.timer is not None and until is not None and self.timer <= until

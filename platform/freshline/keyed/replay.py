@@ -16,13 +16,19 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import heappop, heappush
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from freshline.keyed.values import Checker, UnfitValueError, comparable, instant
 
 MOST_SHOWN = 300
-# The time in UTC by which it is ordered, its number, and the time as it was set.
-Timer = tuple[datetime, int, datetime]
+
+
+class Timer(NamedTuple):
+    """A timer that waits: the time in UTC by which it is ordered, its number, and the time as it was set."""
+
+    due: datetime
+    number: int
+    at: datetime
 
 
 class ProcessError(Exception):
@@ -107,7 +113,7 @@ class Out:
                 f"sets a timer at {shortened(at)}, which is no time with a time zone. A timer is a time of events, "
                 "such as `row.at + timedelta(minutes=10)`"
             )
-        heappush(self._timers, (instant(at), self.number, at))
+        heappush(self._timers, Timer(instant(at), self.number, at))
         self.number += 1
 
     def _unfit(self, said: str) -> UnfitValueError:
@@ -164,11 +170,11 @@ class Progress:
 
     def is_due(self, until: datetime | None) -> bool:
         """Whether the watermark has come to a timer that waits."""
-        return bool(self.timers) and until is not None and self.timers[0][0] <= until  # type: ignore[index]
+        return bool(self.timers) and until is not None and self.timers[0].due <= until  # type: ignore[index]
 
     def goes_on(self, until: datetime | None) -> bool:
         """Whether a replay up to this watermark comes to the same: no timer would have run before the last row."""
-        return not self.is_due(until) or self.last is None or self.timers[0][0] >= self.last  # type: ignore[index]
+        return not self.is_due(until) or self.last is None or self.timers[0].due >= self.last  # type: ignore[index]
 
     def goes_on_with(self, at: datetime | None) -> bool:
         """Whether a row of this time, behind the last one, is behind the timers that ran there too."""
@@ -192,7 +198,7 @@ class Replay:
         file: str,
         progress: Progress | None = None,
     ) -> None:
-        self._key = key
+        self.key = key
         self.until = until
         self._file = file
         before = Progress([] if has_timer else None, 0, None, None) if progress is None else progress
@@ -224,7 +230,7 @@ class Replay:
         """The timers behind the last row; the time in UTC of the first one that waits, None for none."""
         if self._timers:
             self._run_timers(None)
-        return self._timers[0][0] if self._timers else None
+        return self._timers[0].due if self._timers else None
 
     @property
     def progress(self) -> Progress:
@@ -233,7 +239,7 @@ class Replay:
 
     def _run_timers(self, before: datetime | None) -> None:
         timers, until = self._timers, self.until
-        while timers and until is not None and timers[0][0] <= until and (before is None or timers[0][0] < before):
+        while timers and until is not None and timers[0].due <= until and (before is None or timers[0].due < before):
             due, _, at = heappop(timers)
             self._ran = due if self._ran is None else max(self._ran, due)
             try:
@@ -252,7 +258,7 @@ class Replay:
         said = str(error) if isinstance(error, UnfitValueError) else f"raises {_said(error)}"
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self._file]
         line = lines[-1] if lines else None
-        return ProcessError(f"`{method}` {said}, for the key {shortened(self._key)}{at}", line)
+        return ProcessError(f"`{method}` {said}, for the key {shortened(self.key)}{at}", line)
 
 
 def _require_done(made: object) -> None:

@@ -235,7 +235,7 @@ def _schema(spec: TableSpec, rows: StructType) -> StructType | None:
     if not all(_is_identical(kind) for kind in keys):
         return None
     fields = [StructField(f"{KEY}{number}", kind) for number, kind in enumerate(keys)]
-    return StructType([*fields, StructField(TIMER, TimestampType()), StructField(STATE, BinaryType())])
+    return StructType([*fields, StructField(TIMER, TimestampType()), StructField(STATE, StringType())])
 
 
 def _is_identical(kind: DataType) -> bool:

@@ -33,6 +33,7 @@ class Process:
     `outputs`, empty for the main table. `has_timer`: the class has a method `timer`, which runs by the watermark of the
     first column of `order`. `until` is that watermark for one refresh, in microseconds since 1970. `keeps_state` asks
     for the state of each key beside the rows, and `knows_all` says that keys of which none is known had no rows before.
+    `state` has the attributes that the class declares, with their types.
     """
 
     keys: tuple[str, ...]
@@ -44,6 +45,7 @@ class Process:
     until: int | None = None
     keeps_state: bool = False
     knows_all: bool = False
+    state: tuple[tuple[str, str], ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -70,6 +70,7 @@ RULES: dict[str, str] = {
     "PROCESS_KEY": "Python tells the keys of a class apart as Spark does, and the table's columns take their values.",
     "PROCESS_ORDER": "The rows of a key come in an order of columns of the input, the time first where timers are set.",
     "PROCESS_CLOCK": "A class of freshline.process asks no clock: its timers are times of events.",
+    "PROCESS_STATE": "A class of freshline.process declares the attributes of its instances, with their types.",
     "MODEL": "A model is an ONNX file that is there, and ml_predict gives it one value for each of its inputs.",
     "DUPLICATE_ALIAS": "Inputs of one FROM have different aliases.",
     "LOOKUP": "A lookup join is an INNER or LEFT JOIN on equalities with columns of the dimension.",

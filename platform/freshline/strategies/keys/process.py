@@ -201,7 +201,7 @@ def _go_on(process: _Process, kept: KeyEntries) -> DataFrame | None:
     attempt, step = process.attempt, process.step
     spec = keeping_state(attempt.spec, knows_all=kept.complete)
     columns = [F.col(quoted(name)) for name in process.schema.names]
-    nothing = [F.lit(None).cast("timestamp").alias(TIMER), F.lit(None).cast("binary").alias(STATE)]
+    nothing = [F.lit(None).cast("timestamp").alias(TIMER), F.lit(None).cast("string").alias(STATE)]
     changes = attempt.changes[step.input]
     parts = []
     if process.changed:
