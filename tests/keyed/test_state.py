@@ -37,6 +37,7 @@ from freshline.keyed.batches import (
     STATE,
     TIMER,
     Process,
+    ProcessFailed,
     replay_batches,
 )
 from freshline.keyed.replay import Out, ProcessError, Progress, Replay, Row, Target
@@ -376,6 +377,17 @@ def test_an_attribute_that_only_running_shows_is_reported() -> None:
     with pytest.raises(ProcessError) as raised:
         told(declared(text), {"name": "a"}, text=text)
     assert raised.value.sentence == said
+
+
+def test_such_an_attribute_fails_the_refresh_that_would_keep_it() -> None:
+    class Undeclared:
+        def row(self, row: Any, out: Out) -> None:
+            setattr(self, "a", row.n)  # noqa: B010
+
+    rows = batches([("b", START, 1, None)], INPUT)
+    with pytest.raises(ProcessFailed, match=r'"PROCESS_FAILED", "sentence": "keeps self.a = 1 for the key'):
+        results(process(Undeclared, START, keeps_state=True), rows)
+    assert results(process(Undeclared, START), rows) == []
 
 
 class Text(str):

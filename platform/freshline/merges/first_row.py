@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from freshline.merges.one_row import OneRow, declared_order
+from freshline.merges.sequence import BY_ARRIVAL
 from freshline.values.options import Kind, Option, Options
 
-BY_ARRIVAL = "arrival"
 LATE = ("correct", "ignore")
 
 
@@ -22,9 +22,7 @@ class FirstRow(OneRow):
     options: ClassVar[tuple[Option, ...]] = (
         Option("merge.order", "the expression by which a row is earlier than another, or arrival", Kind.TEXT),
         Option("merge.tie-breaker", "what decides between rows of equal order"),
-        Option(
-            "merge.late", "what becomes of an earlier row that arrives late", Kind.CHOICE, choices=("correct", "ignore")
-        ),
+        Option("merge.late", "what becomes of an earlier row that arrives late", Kind.CHOICE, choices=LATE),
     )
 
     order: str | None = None

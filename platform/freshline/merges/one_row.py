@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ORDER = "_freshline_order"
 ARRIVAL = (SEQ, FILE, RECORD)
+ARRIVED = f"struct({', '.join(ARRIVAL)})"
 
 
 @dataclass(frozen=True)
@@ -60,14 +61,11 @@ class OneRow(Merge):
 
     @property
     def helpers(self) -> Mapping[str, str]:
-        from freshline.query.select_list import split_expressions
-
         delete = "false" if self.delete_condition is None else f"coalesce(({self.delete_condition}), false)"
         if self.order is None:
-            return {ORDER: f"struct({', '.join(ARRIVAL)})", DELETE: delete}
+            return {ORDER: ARRIVED, DELETE: delete}
         null = "IS NULL" if self.takes_least else "IS NOT NULL"
-        parts = [f"(({self.order}) {null}) AS n", f"({self.order}) AS o"]
-        parts += [f"({tie}) AS t{number}" for number, tie in enumerate(split_expressions(self.tie_breaker))]
+        parts = [f"(({self.order}) {null}) AS n", f"({self.order}) AS o", *tie_columns(self.tie_breaker)]
         return {ORDER: f"struct({', '.join(parts)})", DELETE: delete}
 
     @property
@@ -115,6 +113,13 @@ class OneRow(Merge):
         from freshline.merges.fold import find_winners
 
         return find_winners(spark, spec, self, rows, before)
+
+
+def tie_columns(tie_breaker: str | None) -> list[str]:
+    """SQL of the parts of an order that decide between rows of equal order."""
+    from freshline.query.select_list import split_expressions
+
+    return [f"({tie}) AS t{number}" for number, tie in enumerate(split_expressions(tie_breaker))]
 
 
 def declared_order(options: Options, option: str) -> tuple[str | None, str | None]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from freshline.merges.aggregates import Aggregate, parse_aggregate
-from freshline.merges.sequence import Sequence, split_ties, tie_expressions
+from freshline.merges.one_row import tie_columns
+from freshline.merges.sequence import Sequence, tie_expressions
 from freshline.values.merge import DELETE, Expression, Merge, Problem
 from freshline.values.options import Kind, Option, Options
 from freshline.values.rules import nearest
@@ -123,7 +124,7 @@ class PartialUpdate(Merge):
 
     @property
     def helpers(self) -> Mapping[str, str]:
-        ties = [f"({tie}) AS t{number}" for number, tie in enumerate(split_ties(self.tie_breaker))]
+        ties = tie_columns(self.tie_breaker)
         found = {} if self.sequence is None else {ORDER: self.sequence.sql}
         if self.delete_when is not None:
             found[DELETE] = f"coalesce(({self.delete_when}), false)"

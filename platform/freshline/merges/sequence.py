@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from freshline.values.connector import FILE, RECORD, SEQ
+from freshline.merges.one_row import ARRIVED, tie_columns
 from freshline.values.merge import Expression
 from freshline.values.options import Options
 
 BY_ARRIVAL = "arrival"
-ARRIVED = f"struct({SEQ}, {FILE}, {RECORD})"
 
 
 @dataclass(frozen=True)
@@ -45,17 +44,10 @@ class Sequence:
         """A struct that is greater for a later row; a row whose sequence is NULL is earlier than all others."""
         if self.expression is None:
             return f"struct(true AS n, {ARRIVED} AS o)"
-        ties = [f"({tie}) AS t{number}" for number, tie in enumerate(split_ties(self.tie_breaker))]
-        return f"struct({', '.join([f'(({self.expression}) IS NOT NULL) AS n', f'({self.expression}) AS o', *ties])})"
+        parts = [f"(({self.expression}) IS NOT NULL) AS n", f"({self.expression}) AS o"]
+        return f"struct({', '.join([*parts, *tie_columns(self.tie_breaker)])})"
 
 
 def tie_expressions(tie_breaker: str | None) -> tuple[Expression, ...]:
     """The SQL of the option `merge.tie-breaker`, where it is written."""
     return () if tie_breaker is None else (Expression("merge.tie-breaker", tie_breaker, several=True),)
-
-
-def split_ties(tie_breaker: str | None) -> tuple[str, ...]:
-    """The expressions of a tie-breaker."""
-    from freshline.query.select_list import split_expressions
-
-    return split_expressions(tie_breaker)

@@ -244,8 +244,10 @@ class _AllAtOnce(_Search):
         return on, None
 
 
-class _OneByOne(_Search):
-    def __init__(self, program: Program, rows: PartitionRows, within: int, budget: int) -> None:
+class _FromEachRow(_Search):
+    """Searches for a match from one row after the other."""
+
+    def __init__(self, program: Program, rows: PartitionRows, within: int | None, budget: int) -> None:
         super().__init__(program, rows)
         self.within = within
         self.budget = budget
@@ -257,6 +259,18 @@ class _OneByOne(_Search):
                 return found
         return None
 
+    def _from(self, start: int) -> Match | None:
+        """The preferred match from a row on."""
+        raise NotImplementedError
+
+    def _is_within(self, start: int, row: int) -> bool:
+        if self.within is None or row == start:
+            return True
+        first, at = self.times[start], self.times[row]
+        return first is not None and at is not None and at - first < self.within
+
+
+class _OneByOne(_FromEachRow):
     def _from(self, start: int) -> Match | None:
         firsts = self._firsts(start)
         found: tuple[int, _History] | None = None
@@ -276,10 +290,6 @@ class _OneByOne(_Search):
             raise _UndecidedError
         return None if found is None else _match(*found)
 
-    def _is_within(self, start: int, row: int) -> bool:
-        first, at = self.times[start], self.times[row]
-        return row == start or (first is not None and at is not None and at - first < self.within)
-
     def _take(self, threads: Sequence[_Thread], row: int) -> tuple[list[_Thread], tuple[int, _History] | None]:
         mask, bits, following = self.masks[row], self.bits, self._followed(row)
         seen: set[int] = set()
@@ -296,7 +306,7 @@ class _OneByOne(_Search):
         return on, None
 
 
-class _Backtracking(_Search):
+class _Backtracking(_FromEachRow):
     def __init__(
         self,
         program: Program,
@@ -305,17 +315,8 @@ class _Backtracking(_Search):
         conditions: Mapping[int, Condition],
         budget: int,
     ) -> None:
-        super().__init__(program, rows)
-        self.within = within
+        super().__init__(program, rows, within, budget)
         self.conditions = conditions
-        self.budget = budget
-
-    def next(self, begin: int) -> Match | None:
-        for start in range(begin, len(self.masks)):
-            found = self._from(start)
-            if found is not None:
-                return found
-        return None
 
     def _from(self, start: int) -> Match | None:
         """The preferred match from a row on: the first that a search in the order of preference comes to."""
@@ -345,11 +346,7 @@ class _Backtracking(_Search):
         return None
 
     def _takes(self, place: int, labels: Sequence[int], start: int, row: int) -> bool:
-        if not self.masks[row] & self.bits[place]:
+        if not self.masks[row] & self.bits[place] or not self._is_within(start, row):
             return False
-        if self.within is not None and row > start:
-            first, at = self.times[start], self.times[row]
-            if first is None or at is None or at - first >= self.within:
-                return False
         condition = self.conditions.get(self.program.variables[place])
         return condition is None or condition(labels, start, row)
