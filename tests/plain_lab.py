@@ -1,7 +1,7 @@
 """A Lab that has delta-rs and DuckDB do what they do as Spark does: a twentieth of the CPU-seconds.
 
-The preparation of a story is no part of its claim. Delta's UPDATE and DELETE cost Spark more than the refresh after them
-(1.2 CPU-seconds, and 0.8 for the refresh of a small table), a new source as much as half a refresh. A statement is
+The preparation of a story is no part of its claim. Delta's UPDATE and DELETE cost Spark more than the refresh after
+them (1.2 CPU-seconds, and 0.8 for the refresh of a small table), a new source as much as half a refresh. A statement is
 plain where Spark and delta-rs write the same rows: literals of the column's type, comparisons, and arithmetic on
 numbers without a division. All others, and those of tables with features that delta-rs does not write, go to Spark.
 
