@@ -13,7 +13,7 @@ import pytest
 from tests.declared_project import CUSTOMERS, ORDERS, Project
 
 LIBRARY = Path(__file__).resolve().parents[1] / "platform" / "freshline"
-# `sources/databases` is what connectors of databases share. `platform/docs/decisions.md` (209) says what is not here.
+# `sources/databases` is what connectors of databases share. `platform/docs/decisions.md` (210) says what is not here.
 CONNECTORS = ("http", "jdbc", "kafka", "kinesis", "postgres", "rabbitmq")
 LEFT_OUT = {"keyed", "patterns", "sources/databases", *(f"sources/{name}" for name in CONNECTORS)}
 SPEND = """\

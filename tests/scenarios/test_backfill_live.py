@@ -95,7 +95,7 @@ class DaysShop(Project):
         return process
 
     def run(self, *arguments: str) -> str:
-        """What a command says in both of its outputs."""
+        """The answer of a command in both of its outputs."""
         process = self.start(*arguments)
         output, _ = process.communicate(timeout=400)
         assert process.returncode == 0, output

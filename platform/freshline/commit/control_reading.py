@@ -79,7 +79,7 @@ class ReadableDatabase(Protocol):
 
 
 class ControlReader:
-    """What is known and decided of the tables of one environment. Reading changes nothing."""
+    """Reads all that is known and decided of the tables of one environment. Reading changes nothing."""
 
     def __init__(self, database: ReadableDatabase) -> None:
         self._database = database

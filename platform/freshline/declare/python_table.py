@@ -17,7 +17,6 @@ from importlib import import_module
 from types import FrameType, FunctionType
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
-from freshline.declare.process_state import DeclaredState
 from freshline.errors import DeclarationError
 from freshline.sql.clauses import ProcessOutput, QueryText, SourceClauses, TableClauses
 from freshline.values.freshness import Freshness, parse_seconds
@@ -447,6 +446,9 @@ class _NoteReader:
 
     def state(self, made: type) -> tuple[tuple[str, str], ...]:
         """The attributes of instances with their types."""
+        # Imported here because it needs `freshline.keyed`, which an installation may lack.
+        from freshline.declare.process_state import DeclaredState
+
         declared = DeclaredState(made, self.text)
         for line, sentence in declared.problems:
             self.problems.add("PROCESS_STATE", sentence, self.at if line is None else Location(self.at.path, line))

@@ -36,7 +36,7 @@ class RefreshStrategy(Extension, ABC):
         """The step that is right for the situation, or why this strategy is not.
 
         Asked only where the table has a receipt of this declaration, its query gives the same rows each time, and an
-        input that drives it changed (or rows wait for their dimension: `situation.parked_due`).
+        input that drives it changed (or rows wait for their dimension: `situation.lookups_due`).
         """
 
 

@@ -165,7 +165,7 @@ _IPV4_COMPATIBLE = ipaddress.IPv6Network("::/96")
 
 
 def what_happened(error: Exception, *, given_up: bool = False) -> str:
-    """What became of a connection, as the end of a sentence."""
+    """The fate of a connection, as the end of a sentence."""
     if given_up or isinstance(error, TimeoutError):
         return "did not answer in time"
     if isinstance(error, ssl.SSLCertVerificationError):
