@@ -26,11 +26,11 @@ from sqlglot import exp
 
 from freshline.commit.delta_log import newest_version, position_of
 from freshline.compute.inputs import Pinned
-from freshline.compute.literal import quoted, sql_literal
+from freshline.compute.literal import sql_literal
 from freshline.refresh.pin import pin_at
 from freshline.testing import Lab
 from freshline.testing.lab import in_order
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.spec import TableSpec
 from tests.duckdb_rows import UNKNOWN, equals_its_query, rows_of
 

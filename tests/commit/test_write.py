@@ -19,9 +19,8 @@ from freshline.commit.write import (
     overwrite_table,
     replace_partitions,
 )
-from freshline.compute.literal import quoted
 from freshline.errors import FencedError
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.receipt import Receipt
 from tests.delta_log import receipt_of, write_and_read_back
 from tests.lanes import few_or_many

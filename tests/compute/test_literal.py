@@ -8,8 +8,9 @@ from decimal import Decimal
 import pytest
 from sqlglot import exp, parse_one
 
-from freshline.compute.literal import from_spark, partition_predicate, quoted, sql_literal
+from freshline.compute.literal import from_spark, partition_predicate, sql_literal
 from freshline.errors import RefreshError
+from freshline.values.names import quoted
 
 
 @pytest.mark.parametrize(

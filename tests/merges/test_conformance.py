@@ -122,7 +122,7 @@ def test_the_check_on_the_page_is_one_of_its_merge(spark, install):
 def test_the_mistakes_of_a_merge_are_found(spark, install):
     install(
         """        from pyspark.sql import functions as F
-        from freshline.compute.literal import quoted
+        from freshline.values.names import quoted
         # The first row that comes, of whichever key sorts first: neither depends on the rows of the key alone.
         rows = rows.withColumn("n", F.count(F.lit(1)).over(__import__("pyspark").sql.Window.partitionBy()))
         return rows.groupBy("k").agg(F.first("v").alias("v"), F.max("n").alias("n")).where("n > 40")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from freshline.compute.literal import quoted
 from freshline.errors import FreshlineError
 from freshline.reads.sql import query
+from freshline.values.names import quoted
 from tests.security.conftest import COVERED
 
 pytestmark = [pytest.mark.security, pytest.mark.spark]

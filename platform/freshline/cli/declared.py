@@ -14,7 +14,6 @@ from freshline.errors import RequestError
 from freshline.plan import valid_project
 from freshline.report.table_text import printable
 from freshline.values.names import TableName
-from freshline.values.rules import nearest
 from freshline.values.settings import Settings
 
 
@@ -29,9 +28,7 @@ def open_declared(settings: Settings, wanted: Collection[str] = ()) -> Graph:
 
 def find_declared(graph: Graph, name: TableName) -> TableName:
     """The name of a table or source as it is declared. Raises RequestError where none has it."""
-    if name not in graph:
-        raise RequestError(f"there is no table or source {name}.{nearest(str(name), map(str, graph.order))}")
-    return graph.spec(name).name
+    return graph.require(name).name
 
 
 def parse_name(text: str) -> TableName:

@@ -22,9 +22,10 @@ from pyspark.sql import SparkSession
 
 from freshline.commit.delta_log import COMMIT_FILE, newest_version, open_table, read_commit, read_newest
 from freshline.commit.small import FILE_SIZE, open_small, writing
-from freshline.compute.literal import quoted, sql_literal
+from freshline.compute.literal import sql_literal
 from freshline.errors import StorageError
 from freshline.plan.maintenance import FULL_FILE_BYTES, FileSizes, RetainedPast
+from freshline.values.names import quoted
 from freshline.values.receipt import Receipt
 
 LOG = logging.getLogger(__name__)

@@ -45,8 +45,8 @@ from freshline.commit.small import (
     restore_small,
 )
 from freshline.compute.arrow_rows import ArrowRows, in_arrow, in_spark
-from freshline.compute.literal import quoted
 from freshline.errors import FencedError
+from freshline.values.names import quoted
 from freshline.values.receipt import Receipt
 
 WRITE_CONFS = (

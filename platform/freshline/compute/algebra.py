@@ -30,11 +30,11 @@ from pyspark.sql.types import (
 
 from freshline.compute.arrow_rows import ArrowRows, settle
 from freshline.compute.keys import DELETE, INSERT, OP, UPDATE, Keys, Readings, keys_of, keys_of_few, typed
-from freshline.compute.literal import quoted
 from freshline.compute.materialize import FEW_ROWS, materialize_once
 from freshline.compute.read_only import read_only
 from freshline.query.rules.algebra import SIGN, Aggregate, AggregateKind, Algebra
 from freshline.query.tree import RelationState, view_of
+from freshline.values.names import quoted
 
 UNSURE = "?"
 # Columns of groups, beside keys under the names that a user gave them: rows that came less those that went, rows that

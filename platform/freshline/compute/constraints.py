@@ -16,10 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from freshline.compute.inputs import SEQ
-from freshline.compute.literal import quoted
 from freshline.compute.read_only import read_expression
 from freshline.errors import ConstraintError
-from freshline.values.names import RESERVED_COLUMN
+from freshline.values.names import RESERVED_COLUMN, quoted
 from freshline.values.receipt import Violation
 from freshline.values.spec import Constraint, OnViolation
 

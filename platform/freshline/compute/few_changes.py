@@ -17,8 +17,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from freshline.compute.arrow_rows import ArrowRows, are_served, is_exact, take
 from freshline.compute.keys import DELETE, INSERT, OP, UPDATE
-from freshline.compute.literal import quoted
 from freshline.compute.materialize import FEW_ROWS
+from freshline.values.names import quoted
 
 _NEW = "new"
 

@@ -16,13 +16,13 @@ from freshline.compute.constraints import leave_out
 from freshline.compute.inputs import ARRIVAL, Pinned
 from freshline.compute.keys import DELETE as REMOVE
 from freshline.compute.keys import INSERT, OP, UPDATE
-from freshline.compute.literal import quoted
 from freshline.compute.read_only import read_declared
 from freshline.query.select_list import CONDITION, select_with_condition
 from freshline.values.change import OP as CHANGE_OP
 from freshline.values.change import TRUNCATE
 from freshline.values.extension import broken, is_own, package_of, where_of
 from freshline.values.merge import DELETE, REJECTED
+from freshline.values.names import quoted
 from freshline.values.spec import TableSpec
 
 # The beginning of Spark's error about a key of which a merge of another package gives two rows, or one with a NULL in

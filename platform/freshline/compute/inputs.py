@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from freshline.compute.literal import quoted
 from freshline.compute.netting import net, net_signed, not_compared
 from freshline.compute.small_tables import read_small
 from freshline.errors import QueryError, SourceError
@@ -30,7 +29,7 @@ from freshline.values.connector import RECORD as RECORD
 from freshline.values.connector import SEQ as SEQ
 from freshline.values.connector import WATERMARK as WATERMARK
 from freshline.values.names import CHANGE_TYPE as CHANGE_TYPE
-from freshline.values.names import COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_COLUMNS, TableName
+from freshline.values.names import COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_COLUMNS, TableName, quoted
 from freshline.values.position import TablePosition
 from freshline.values.spec import SourceSpec, Spec
 

@@ -41,9 +41,10 @@ from pyspark.sql.types import (
 
 from freshline.compute.covering_ranges import cover_ranges
 from freshline.compute.keys import BROADCAST_KEYS, Keys, keys_of
-from freshline.compute.literal import EPOCH, quoted, sql_literal
+from freshline.compute.literal import EPOCH, sql_literal
 from freshline.compute.materialize import FEW_ROWS, materialize_once
 from freshline.query.rules.affected_interval import AffectedInterval, Bound, Counted, Matches, Sessions
+from freshline.values.names import quoted
 
 # Types of which equal values are one value.
 _IDENTICAL = (BinaryType, BooleanType, DateType, DecimalType, IntegralType, StringType, TimestampType)

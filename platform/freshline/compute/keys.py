@@ -41,7 +41,7 @@ from pyspark.sql.types import (
 
 from freshline.compute.arrow_rows import ArrowRows, are_served, in_spark, take
 from freshline.compute.covering_ranges import near_values, time_condition
-from freshline.compute.literal import EPOCH, for_literal, from_spark, partition_predicate, quoted, sql_literal
+from freshline.compute.literal import EPOCH, for_literal, from_spark, partition_predicate, sql_literal
 from freshline.compute.materialize import FEW_ROWS, LIKELY_MANY, materialize_once
 from freshline.compute.netting import NET, counted_by_value, is_compared, is_loosely_equal, net
 from freshline.compute.read_only import read_only
@@ -51,6 +51,7 @@ from freshline.query.rules.keys import Affected, Stage
 from freshline.query.tree import RelationState, view_of
 from freshline.sql.placeholders import in_own_words
 from freshline.sql.tokens import in_lower_case
+from freshline.values.names import quoted
 from freshline.values.reason import Reason
 
 # Up to this many values of a column are written into conditions, where scans can use them; of more it is the least and

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, TimestampType
 
 from freshline.errors import RefreshError
+from freshline.values.names import quoted
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -96,11 +97,6 @@ def sql_literal(value: object) -> str:
             return f"DATE'{value.isoformat()}'"
         case _:
             raise RefreshError(f"a partition value of type {type(value).__name__} cannot be written as a literal")
-
-
-def quoted(name: str) -> str:
-    """A column name in backquotes."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def partition_predicate(expressions: Sequence[str], values: Sequence[tuple[object, ...]]) -> str:

@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from freshline.compute.inputs import SEQ
-from freshline.compute.literal import quoted
+from freshline.values.names import quoted
 
 # So many keys are kept of all logs together, 12 bytes each; the log that was not asked for the longest goes first.
 MOST_KEYS = 25_000_000

@@ -28,7 +28,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from freshline.compute.literal import quoted, sql_literal
+from freshline.compute.literal import sql_literal
+from freshline.values.names import quoted
 
 # Up to this many rows are kept in the driver.
 FEW_ROWS = 5_000

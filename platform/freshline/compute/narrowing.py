@@ -12,9 +12,9 @@ from pyspark.sql.types import DateType, TimestampType
 
 from freshline.compute.covering_ranges import near_values, time_condition
 from freshline.compute.keys import Keys
-from freshline.compute.literal import quoted
 from freshline.compute.searches import timestamp_field
 from freshline.query.rules.time_distance import TimeDistance
+from freshline.values.names import quoted
 
 
 def narrow(keys: Keys, reaches: Sequence[TimeDistance], inputs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:

@@ -23,8 +23,8 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from freshline.compute.literal import quoted
 from freshline.query.rules.algebra import SIGN
+from freshline.values.names import quoted
 
 NET = "_freshline_net"
 # Values of these types that Spark takes for equal may differ: zeros of either sign, and texts of a collation that

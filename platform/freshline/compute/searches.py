@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
 from freshline.compute.covering_ranges import time_condition
-from freshline.compute.literal import quoted
 from freshline.compute.read_only import read_only
 from freshline.query.rules.literal_bounds import OPEN, find_bounds, with_conditions
 from freshline.query.rules.repeats import without_repeats
 from freshline.query.tree import RelationState, relations_read
+from freshline.values.names import quoted
 
 # Up to this many changed rows are asked for their times one by one, of more it is the least and the greatest.
 FEW_TIMES = 1_000

@@ -45,7 +45,7 @@ from freshline.errors import FreshlineError, SourceError
 from freshline.freshness.record import Heartbeat
 from freshline.report.alerts.history import WINDOW, Arrivals, History, add_records
 from freshline.report.status import TableStatus, is_quarantining
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.receipt import Violation, added_up
 from freshline.values.settings import Settings
 from freshline.values.spec import Constraint, Mode, OnViolation, SourceSpec, Spec, TableSpec
@@ -289,7 +289,7 @@ def _is_asked(context: AssetCheckExecutionContext, key: AssetCheckKey) -> bool:
 
 def find_duplicates(spec: TableSpec, connect: Connect, context: AssetCheckExecutionContext) -> Verdict:
     """Find keys that occur twice in the newest version, with samples."""
-    keys = ", ".join("`" + key.replace("`", "``") + "`" for key in spec.primary_key)
+    keys = ", ".join(map(quoted, spec.primary_key))
     statement = f"SELECT {keys}, count(*) AS rows FROM {spec.name} GROUP BY {keys} HAVING count(*) > 1"
     event = _answer(connect, context, "rows", "sql", statement=statement, limit=SAMPLE_KEYS)
     rows: Sequence[Any] = event["rows"]

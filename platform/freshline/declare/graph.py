@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import permutations
 
 from freshline.declare.model import ModelSpec
+from freshline.errors import RequestError
 from freshline.sql.clauses import Declaration
 from freshline.values.freshness import Freshness
 from freshline.values.mode import driving_inputs, resolve_mode
@@ -82,8 +83,17 @@ class Graph:
         try:
             return self.specs[name]
         except KeyError:
-            known = [str(other) for other in self.order]
-            raise KeyError(f"there is no table or source {name}.{nearest(str(name), known)}") from None
+            raise KeyError(self.unknown(name)) from None
+
+    def require(self, name: TableName) -> Spec:
+        """The declaration of a name that somebody gave; raises RequestError, with the nearest name, for no name."""
+        if name not in self:
+            raise RequestError(self.unknown(name))
+        return self.specs[name]
+
+    def unknown(self, name: TableName) -> str:
+        """The sentence about a name that nothing has, with the nearest one."""
+        return f"there is no table or source {name}.{nearest(str(name), map(str, self.order))}"
 
     def table(self, name: TableName) -> TableSpec:
         """The declared table of a name; raises KeyError where there is none, or a source."""

@@ -25,10 +25,9 @@ from pyspark.sql.types import StructType
 
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.inputs import SEQ, Pinned
-from freshline.compute.literal import quoted
 from freshline.declare.limited_process import EndedError, LimitedProcess, LimitError, Limits
 from freshline.errors import CancelledError, PythonLimitError, QueryError
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.process import Process
 from freshline.values.query import PythonQuery
 from freshline.values.settings import Settings

@@ -29,7 +29,6 @@ from freshline.reads.rows import read_changes as changes_at
 from freshline.reads.rows import read_rows as rows_at
 from freshline.values.freshness import parse_seconds
 from freshline.values.names import TableName
-from freshline.values.rules import nearest
 from freshline.values.settings import Settings
 
 Place = int | datetime | str
@@ -352,11 +351,7 @@ def _find(table: str, project: Project) -> _Table:
         # Stored rows stay readable, whatever mistakes the declaration has.
         return _Table(name, warehouse.path(name), settings)
     standing.require([name])
-    if name not in graph:
-        raise RequestError(
-            f"there is no table or source {name}.{nearest(str(name), [str(other) for other in graph.order])}"
-        )
-    spec = graph.spec(name)
+    spec = graph.require(name)
     return _Table(spec.name, warehouse.location(spec), settings)
 
 

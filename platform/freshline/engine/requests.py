@@ -48,7 +48,6 @@ from freshline.run import (
 from freshline.sql.managing import NOW
 from freshline.values.names import TableName, late_name
 from freshline.values.result import RefreshResult, State
-from freshline.values.rules import nearest
 from freshline.values.spec import SourceSpec, TableSpec
 
 LOG = logging.getLogger(__name__)
@@ -550,12 +549,7 @@ def read_names(graph: Graph, arguments: Mapping[str, Any]) -> tuple[TableName, .
         raise RequestError("`tables` is a list of names")
     names: dict[TableName, None] = {}
     for text in given:
-        name = _name(text)
-        if name not in graph:
-            raise RequestError(
-                f"there is no table or source {name}.{nearest(str(name), [str(other) for other in graph.order])}"
-            )
-        names[graph.spec(name).name] = None
+        names[graph.require(_name(text)).name] = None
     return tuple(names)
 
 

@@ -19,10 +19,10 @@ from pyspark.sql.types import StructType
 
 from freshline.commit.data_files import physical_name
 from freshline.commit.delta_log import open_table, read_commit
-from freshline.compute.literal import quoted
 from freshline.engine.own_session import own_session
 from freshline.errors import ReadError
 from freshline.reads.rows import CHANGE, TIME, VERSION, changes_schema, own_columns
+from freshline.values.names import quoted
 from freshline.values.settings import Settings
 
 LOG = logging.getLogger(__name__)

@@ -17,7 +17,6 @@ from freshline.commit.delta_log import count_all, exists, newest_version
 from freshline.compute.execution import suited_to
 from freshline.compute.inputs import HASH, INGESTED_AT, SEQ
 from freshline.compute.keys import keys_of
-from freshline.compute.literal import quoted
 from freshline.compute.log_keys import Bits, KnownKeys, LogKeys, bits_of, collect_bits, no_keys, read_keys
 from freshline.compute.materialize import materialize_once
 from freshline.compute.small_tables import files_of_batches, read_small
@@ -34,6 +33,7 @@ from freshline.sources.changes import (
 )
 from freshline.sources.records import ERROR, mark_duplicates, mark_known
 from freshline.values.change import OP, POSITION, UNSENT
+from freshline.values.names import quoted
 from freshline.values.receipt import Receipt
 from freshline.values.spec import SourceSpec
 

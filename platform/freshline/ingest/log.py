@@ -38,7 +38,6 @@ from freshline.compute.arrow_rows import ArrowRows
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.execution import suited_to
 from freshline.compute.inputs import HASH, WATERMARK
-from freshline.compute.literal import quoted
 from freshline.errors import CancelledError, DefinitionChangedError, ExtensionFailedError, FreshlineError
 from freshline.freshness.record import complete_until
 from freshline.ingest.batch import Batch, begin_batch, fenced, newest_batch, stand
@@ -60,6 +59,7 @@ from freshline.sources.records import (
     statistics_columns,
 )
 from freshline.values.extension import given
+from freshline.values.names import quoted
 from freshline.values.position import require_lasting
 from freshline.values.reason import Reason
 from freshline.values.receipt import Receipt, Violation, added_up

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from freshline.compute.literal import quoted
+from freshline.values.names import quoted
 
 LOOSE = ("map<", "double", "float", "collate", "variant")
 

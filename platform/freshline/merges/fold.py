@@ -12,11 +12,11 @@ from pyspark.sql.types import StructType
 
 from freshline.compute.fold import Winners, is_folded, read_rows
 from freshline.compute.inputs import Pinned, read_whole, shadow_inputs
-from freshline.compute.literal import quoted
 from freshline.merges.comparable import comparable
 from freshline.merges.one_row import ORDER, OneRow
 from freshline.query.select_list import StoredOrder, stored_order
 from freshline.values.merge import DELETE
+from freshline.values.names import quoted
 from freshline.values.spec import TableSpec
 
 

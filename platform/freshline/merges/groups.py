@@ -5,12 +5,12 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from freshline.compute.literal import quoted
 from freshline.merges.aggregates import Aggregate
 from freshline.merges.comparable import comparable
 from freshline.merges.partial_update import ORDER, RULE, Item, PartialUpdate, order_of
 from freshline.merges.values import Fold, as_rows, as_stored_results, fold_columns
 from freshline.values.merge import DELETE
+from freshline.values.names import quoted
 from freshline.values.spec import TableSpec
 
 _GONE = "_freshline_gone"

@@ -23,9 +23,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from freshline.compute.literal import quoted
 from freshline.merges.aggregates import Aggregate
 from freshline.merges.comparable import comparable, without_negative_zero
+from freshline.values.names import quoted
 from freshline.values.rules import declaration_error
 from freshline.values.spec import TableSpec
 

@@ -22,7 +22,6 @@ from freshline.commit.refresh_log import NAME as REFRESH_LOG_NAME
 from freshline.commit.snapshot import newest_snapshot
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.inputs import Pinned, drop_views, read_whole, shadow_inputs
-from freshline.compute.literal import quoted
 from freshline.compute.read_only import judge_asked, literals_of
 from freshline.declare.graph import QUARANTINE
 from freshline.errors import ForbiddenQueryError, ForbiddenStatementError, RequestError
@@ -34,9 +33,8 @@ from freshline.refresh.failure import translate_statement
 from freshline.refresh.quarantine import has_quarantine, read_quarantine
 from freshline.refresh.runtime import Runtime
 from freshline.run.savepoint import finish_restore
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.position import TablePosition
-from freshline.values.rules import nearest
 from freshline.values.spec import Spec
 
 ROW_LIMIT = 10_000
@@ -182,8 +180,7 @@ def _read_union(
     except ValueError as error:
         raise RequestError(str(error)) from error
     if name not in runtime.graph:
-        known = [str(other) for other in runtime.graph.order]
-        raise RequestError(f"union_read: there is no table or source {name}.{nearest(call.table, known)}")
+        raise RequestError(f"union_read: {runtime.graph.unknown(name)}")
     token = None if call.token is None else UnionToken.parse(call.token)
     read = read_union(runtime, spark, runtime.graph.spec(name).name, token, cancellation=cancellation)
     read.rows.createOrReplaceTempView(call.view)

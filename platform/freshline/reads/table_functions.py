@@ -28,7 +28,6 @@ from freshline.reads.rows import read_history
 from freshline.refresh.runtime import Runtime
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition
-from freshline.values.rules import nearest
 
 AS_OF, CHANGES, NET_CHANGES = "read_as_of", "read_changes", "read_net_changes"
 FUNCTIONS = {AS_OF: (2, 2), CHANGES: (2, 3), NET_CHANGES: (2, 3)}
@@ -104,10 +103,7 @@ def read_call(runtime: Runtime, spark: SparkSession, call: Call) -> DataFrame:
         name = TableName.parse(call.table)
     except ValueError as error:
         raise RequestError(str(error)) from error
-    if name not in runtime.graph:
-        known = [str(other) for other in runtime.graph.order]
-        raise RequestError(f"there is no table or source {name}.{nearest(str(name), known)}")
-    spec = runtime.graph.spec(name)
+    spec = runtime.graph.require(name)
     path = runtime.warehouse.location(spec)
     history = read_history(path, str(name))
     places = [_version(runtime, name, history, place) for place in call.places]

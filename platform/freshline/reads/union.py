@@ -43,7 +43,6 @@ from freshline.compute.inputs import (
 )
 from freshline.compute.keys import DELETE as REMOVE
 from freshline.compute.keys import OP
-from freshline.compute.literal import quoted
 from freshline.compute.materialize import collect_if_small, materialize_once
 from freshline.errors import RequestError
 from freshline.ingest.batch import newest_batch
@@ -64,7 +63,7 @@ from freshline.sources.records import (
     require_readable,
     unreadable_of,
 )
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.position import TablePosition, require_known
 from freshline.values.spec import SourceSpec, TableSpec
 

@@ -22,14 +22,13 @@ from pyspark.sql.types import StructField, StructType
 from freshline.compute.fold import as_stored
 from freshline.compute.inputs import Pinned, shadow_inputs
 from freshline.compute.keys import Keys, keys_of, typed
-from freshline.compute.literal import quoted
 from freshline.compute.materialize import materialize_once
 from freshline.compute.netting import comparable, is_compared, is_loosely_equal, net_by, without
 from freshline.compute.read_only import read_only
 from freshline.query.rules.algebra import SIGN
 from freshline.query.rules.lookups import Lookups
 from freshline.refresh.computed_rows import run_before_constraints
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.reason import Reason
 from freshline.values.spec import TableSpec
 

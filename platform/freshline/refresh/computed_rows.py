@@ -14,7 +14,7 @@ from freshline.compute.constraints import leave_out
 from freshline.compute.fold import as_stored, fold_all
 from freshline.compute.graph import Graph
 from freshline.compute.inputs import Pinned, read_whole, shadow_inputs
-from freshline.compute.literal import collect_for_message, quoted
+from freshline.compute.literal import collect_for_message
 from freshline.compute.netting import is_ordered
 from freshline.compute.read_only import read_declared
 from freshline.errors import DuplicateKeyError, LookupKeyError, ProcessKeyError
@@ -24,7 +24,7 @@ from freshline.query.query import read_query
 from freshline.query.select_list import groups_by
 from freshline.refresh.runtime import Runtime
 from freshline.refresh.time_partitions import within
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.partition import Interval
 from freshline.values.process import require_columns, require_key_types
 from freshline.values.query import LookupJoin, PythonQuery, SqlQuery

@@ -20,14 +20,14 @@ from pyspark.sql.types import StringType
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.inputs import Pinned, read_whole
 from freshline.compute.keys import Keys, keys_of
-from freshline.compute.literal import collect_for_message, quoted
+from freshline.compute.literal import collect_for_message
 from freshline.compute.netting import is_compared
 from freshline.errors import PromiseBrokenError, QueryError
 from freshline.refresh.attempt import NotIncremental
 from freshline.refresh.computed_rows import table_rows, type_text
 from freshline.refresh.runtime import Runtime
 from freshline.values.column_types import takes_values
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.query import PythonQuery
 from freshline.values.reason import Reason
 from freshline.values.spec import TableSpec

@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from freshline.compute.literal import for_literal, from_spark, partition_predicate, quoted
+from freshline.compute.literal import for_literal, from_spark, partition_predicate
 from freshline.errors import PartitionError
+from freshline.values.names import quoted
 from freshline.values.spec import TableSpec
 
 

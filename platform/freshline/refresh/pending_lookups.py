@@ -24,14 +24,13 @@ from freshline.commit.delta_log import exists, last_seq, open_table
 from freshline.commit.write import create_table, overwrite_table, write_and_read_back
 from freshline.compute.fold import as_stored
 from freshline.compute.inputs import read_version, shadow_inputs
-from freshline.compute.literal import quoted
 from freshline.compute.materialize import materialize_once
 from freshline.compute.read_only import read_declared
 from freshline.errors import FencedError, SourceError
 from freshline.plan.disk import HISTORY_SECONDS
 from freshline.refresh.attempt import Attempt, LookedUp
 from freshline.refresh.runtime import Runtime
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.query import SqlQuery
 from freshline.values.receipt import Receipt
 from freshline.values.result import Strategy

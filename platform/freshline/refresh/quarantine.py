@@ -26,13 +26,13 @@ from freshline.commit.write import append_rows, create_table, fenced_session, se
 from freshline.compute.constraints import TABLE_QUARANTINE_SCHEMA
 from freshline.compute.fold import has_key
 from freshline.compute.inputs import FILE, RECORD, SEQ, Pinned
-from freshline.compute.literal import quoted
 from freshline.errors import FencedError
 from freshline.plan.disk import HISTORY_SECONDS
 from freshline.refresh.runtime import Runtime
 from freshline.sources.records import quarantine_schema
 from freshline.values.connector import RETRIED_IN, Metadata
 from freshline.values.merge import REJECTED
+from freshline.values.names import quoted
 from freshline.values.receipt import Receipt, side_receipt
 from freshline.values.spec import OnViolation, SourceSpec, Spec, TableSpec
 

@@ -7,10 +7,11 @@ from datetime import UTC, date, datetime
 
 from pyspark.sql.types import DataType, DateType, StringType, StructType, TimestampNTZType, TimestampType
 
-from freshline.compute.literal import quoted, sql_literal
+from freshline.compute.literal import sql_literal
 from freshline.errors import PartitionError
 from freshline.refresh.partitions import partition_column
 from freshline.refresh.runtime import Runtime
+from freshline.values.names import quoted
 from freshline.values.partition import Interval, wanted_until
 from freshline.values.spec import Mode, TableSpec
 from freshline.values.time_partition import PartitionUnit, TimePartition, TimePartitions

@@ -36,7 +36,7 @@ from freshline.compute.inputs import (
     read_whole,
     shadow_inputs,
 )
-from freshline.compute.literal import collect_for_message, quoted
+from freshline.compute.literal import collect_for_message
 from freshline.compute.netting import comparable, without
 from freshline.errors import ModelError, PartitionError, RefreshError, RequestError
 from freshline.merges.one_row import ORDER
@@ -60,7 +60,7 @@ from freshline.refresh.time_partitions import read_time_partition, within
 from freshline.run.savepoint import finish_restore
 from freshline.values.closing import Closing
 from freshline.values.json import to_json
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.partition import Interval, partition_name
 from freshline.values.position import Position, TablePosition
 from freshline.values.query import GraphFunction, PythonQuery, SqlQuery

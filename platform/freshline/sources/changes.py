@@ -32,7 +32,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from freshline.compute.inputs import FILE, RECORD, SEQ
-from freshline.compute.literal import quoted
 from freshline.compute.log_keys import bits_of
 from freshline.compute.materialize import collect_if_small, materialize_once
 from freshline.sources import rows_of_key
@@ -52,6 +51,7 @@ from freshline.values.change import (
     UNSENT,
     UPDATE,
 )
+from freshline.values.names import quoted
 from freshline.values.spec import SourceSpec
 
 VALUE_UNKNOWN, CHANGE_ORDER = "VALUE_UNKNOWN", "CHANGE_ORDER"

@@ -31,7 +31,7 @@ from pyspark.sql.window import Window
 
 from freshline.compute.constraints import VIOLATED, first_violated, violated
 from freshline.compute.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ, WATERMARK
-from freshline.compute.literal import literal, quoted
+from freshline.compute.literal import literal
 from freshline.compute.shared_columns import shared_column
 from freshline.sources.formats.exact import Record, is_changed, is_lost, loses, stored
 from freshline.sources.reader import LINE, VERDICT, Group
@@ -51,6 +51,7 @@ from freshline.values.clock import as_microseconds, from_microseconds
 from freshline.values.connector import RETRIED_IN
 from freshline.values.extension import given
 from freshline.values.format import PARSED, VALUE, Decoded
+from freshline.values.names import quoted
 from freshline.values.spec import OnViolation, RecordKey, SourceSpec
 from freshline.values.watermark import (
     FIRST_MICROSECOND,

@@ -25,7 +25,7 @@ from freshline.commit.delta_log import newest_version, open_table, position_of, 
 from freshline.commit.event_time import watermark_of
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.inputs import Pinned, drop_views, read_whole, shadow_inputs
-from freshline.compute.literal import quoted, sql_literal
+from freshline.compute.literal import sql_literal
 from freshline.engine.connector_jars import provide_connector_jars
 from freshline.errors import FreshlineError, RequestError
 from freshline.freshness.due import due_tables, with_driving
@@ -56,7 +56,7 @@ from freshline.sql.tokens import Text
 from freshline.testing.clock import LabClock
 from freshline.testing.crash import Crash
 from freshline.testing.session import lab_settings, shared_session
-from freshline.values.names import TableName, late_name
+from freshline.values.names import TableName, late_name, quoted
 from freshline.values.partition import partition_texts
 from freshline.values.receipt import Receipt
 from freshline.values.result import RefreshResult

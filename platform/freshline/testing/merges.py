@@ -19,13 +19,13 @@ from freshline.commit.delta_log import newest_version, position_of
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.fold import fold_keys, is_folded, read_before_constraints
 from freshline.compute.inputs import Pinned, drop_views, read_whole, shadow_inputs
-from freshline.compute.literal import quoted, sql_literal
+from freshline.compute.literal import sql_literal
 from freshline.errors import DeclarationErrors
 from freshline.testing.claims import Outside, refused, require, require_that, run_claims
 from freshline.testing.crash import Crash
 from freshline.testing.lab import Lab, Row
 from freshline.values.merge import Merge
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.registry import find_merge
 from freshline.values.result import RefreshResult
 from freshline.values.spec import TableSpec

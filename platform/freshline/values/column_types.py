@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from freshline.values.names import quoted
+
 SIMPLE = {
     "STRING": "STRING",
     "BOOLEAN": "BOOLEAN",
@@ -226,7 +228,7 @@ class _Reader:
             names.add(plain.lower())
             if self.lexeme == ":":
                 self._expect(":")
-            shown = plain if _PLAIN.match(plain) else "`" + plain.replace("`", "``") + "`"
+            shown = plain if _PLAIN.match(plain) else quoted(plain)
             fields.append(f"{shown}: {self.type()}")
             if self.lexeme != ",":
                 break

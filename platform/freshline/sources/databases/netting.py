@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from freshline.compute.inputs import FILE, RECORD, SEQ
-from freshline.compute.literal import quoted
 from freshline.sources.records import record_schema
 from freshline.values.change import DELETE, OP, TRUNCATE
 from freshline.values.format import PARSED
+from freshline.values.names import quoted
 from freshline.values.spec import SourceSpec
 
 # The batch of the stored row that has the key of a row, NULL for a key that has none.

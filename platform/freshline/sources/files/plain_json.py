@@ -21,7 +21,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
 from freshline.compute.inputs import FILE, RECORD
-from freshline.compute.literal import quoted
 from freshline.sources.files.connector import Files
 from freshline.sources.files.lines import Inspected, is_packed
 from freshline.sources.files.position import FileMark
@@ -31,6 +30,7 @@ from freshline.sources.formats.json import Json
 from freshline.sources.reader import STOPPED
 from freshline.sources.records import ERROR, record_schema
 from freshline.values.format import PARSED
+from freshline.values.names import quoted
 from freshline.values.spec import SourceSpec
 
 DOUBT = "_freshline_doubt"

@@ -9,11 +9,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from freshline.commit.delta_log import exists, last_seq
 from freshline.commit.write import append_rows, create_table, fenced_session, write_and_read_back
 from freshline.compute.inputs import SEQ
-from freshline.compute.literal import quoted
 from freshline.errors import FencedError
 from freshline.plan.disk import HISTORY_SECONDS
 from freshline.sources.files.position import FilesPosition
 from freshline.sources.reader import Host
+from freshline.values.names import quoted
 from freshline.values.receipt import Receipt, side_receipt
 from freshline.values.spec import SourceSpec
 

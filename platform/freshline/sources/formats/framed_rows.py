@@ -19,7 +19,6 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from freshline.compute.literal import quoted
 from freshline.errors import RegistryRefusedError, SchemaIdError
 from freshline.sources.formats import avro_schema, avro_topics, avro_values, fit, framing, protobuf_topics
 from freshline.sources.formats.avro_schema import NoSchema, Record, read_schema, sql_type
@@ -32,6 +31,7 @@ from freshline.sources.formats.registry_client import KnownSchemas, RegisteredSc
 from freshline.sources.formats.typed import wanted
 from freshline.sources.records import record_schema
 from freshline.values.format import PARSED, VALUE, Decoded
+from freshline.values.names import quoted
 from freshline.values.spec import SourceSpec
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from freshline.sources.databases.mysql_values import MysqlType, accepted_types, 
 from freshline.sources.jdbc.connector import Jdbc
 from freshline.sources.jdbc.database import Row, Since
 from freshline.sources.jdbc.facts import FoundColumn, FoundTable, GrowingKind, Read, ReadColumn, ServerFacts, TablePart
+from freshline.values.names import quoted
 
 # MySQL names itself by the one, MariaDB by the other.
 _SYSTEM = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid')"
@@ -111,12 +112,12 @@ class MysqlDatabase:
         elif kind != "VIEW" and has_transactions != "YES":
             problem = (
                 f"{name} is a table of {engine}, which has no transactions, so a reading of it is not as of one moment."
-                f" Run: ALTER TABLE {_quoted(schema)}.{_quoted(table)} ENGINE = InnoDB."
+                f" Run: ALTER TABLE {quoted(schema)}.{quoted(table)} ENGINE = InnoDB."
             )
         return FoundTable(
             id="" if kind == "VIEW" else created or "",
             name=name,
-            statement_name=f"{_quoted(schema)}.{_quoted(table)}",
+            statement_name=f"{quoted(schema)}.{quoted(table)}",
             columns=columns,
             unique_keys=_unique_keys(_ask(connection, _INDEXES, schema, table)),
             problem=problem,
@@ -176,7 +177,7 @@ def _statement(asked: TablePart, since: Since | None) -> str:
     if growing is not None:
         assert growing.column is not None
         assert growing.kind is not None
-        name = _quoted(growing.column.name)
+        name = quoted(growing.column.name)
         columns.append(name)
         if since is not None:
             prefix = _LITERALS[growing.kind]
@@ -192,7 +193,7 @@ def _statement(asked: TablePart, since: Since | None) -> str:
 
 def _selected(column: ReadColumn) -> str:
     """A column as it is asked for: of a float the double that it is, because its text has six digits only."""
-    name = _quoted(column.found.name)
+    name = quoted(column.found.name)
     is_float = isinstance(column.found.type, MysqlColumnType) and column.found.type.of.name == "float"
     return f"{name} * 1e0" if is_float and column.type != "STRING" else name
 
@@ -200,7 +201,3 @@ def _selected(column: ReadColumn) -> str:
 def _line(fields: tuple[bytes | None, ...]) -> bytes:
     """The fields as one text that differs where they differ."""
     return b",".join(b"-" if field is None else b"%d:%b" % (len(field), field) for field in fields)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

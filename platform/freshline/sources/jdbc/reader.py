@@ -24,7 +24,6 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from freshline.commit.delta_log import exists
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.inputs import FILE, RECORD, SEQ
-from freshline.compute.literal import quoted
 from freshline.errors import DatabaseError, DatabaseRefusedError
 from freshline.sources.databases.format import BROKEN
 from freshline.sources.databases.netting import KEPT, changed_rows, gone_rows, stored_rows
@@ -48,6 +47,7 @@ from freshline.sources.records import record_schema
 from freshline.sources.spill import SpillingReader
 from freshline.values.change import CHANGED_AT, INSERT, OP, POSITION, READ, TRANSACTION, UNSENT, UPDATE
 from freshline.values.format import PARSED, VALUE
+from freshline.values.names import quoted
 from freshline.values.receipt import Receipt
 from freshline.values.spec import SourceSpec
 

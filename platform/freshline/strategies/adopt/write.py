@@ -12,7 +12,6 @@ from pyspark.sql.types import DateType, StructType
 
 from freshline.commit.write import append_rows, replace_partitions
 from freshline.compute.fold import read_before_constraints, without_constraints
-from freshline.compute.literal import quoted
 from freshline.errors import PartitionError
 from freshline.plan.step import AdoptDefinition
 from freshline.refresh.attempt import Attempt, Work
@@ -20,6 +19,7 @@ from freshline.refresh.computed_rows import check_key, check_key_against, check_
 from freshline.refresh.pin import pin_at
 from freshline.sql.managing import NOW
 from freshline.strategies.partition.rows import is_apart
+from freshline.values.names import quoted
 from freshline.values.result import Strategy
 from freshline.values.spec import TableSpec
 

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from freshline.commit.write import append_rows
 from freshline.compute.inputs import read_inserted, shadow_inputs
-from freshline.compute.literal import quoted
 from freshline.compute.materialize import FEW_ROWS, LIKELY_MANY, collect_if_small
 from freshline.plan.step import AddTriggered, CloseWindows
 from freshline.query.final import written_once_by
@@ -27,6 +26,7 @@ from freshline.refresh.computed_rows import (
 )
 from freshline.refresh.pending_lookups import look_up, takes_pending_lookups
 from freshline.strategies.append.rule import Append
+from freshline.values.names import quoted
 from freshline.values.result import Strategy
 
 

@@ -18,7 +18,6 @@ from freshline.commit.write import apply_changes, create_table, overwrite_table,
 from freshline.compute.fold import as_stored, read_before_constraints, without_constraints
 from freshline.compute.inputs import read_version, read_whole
 from freshline.compute.keys import OP, difference_by_key
-from freshline.compute.literal import quoted
 from freshline.compute.materialize import FEW_ROWS, collect_if_small, materialize_once
 from freshline.plan.disk import history_seconds
 from freshline.plan.step import Full
@@ -29,7 +28,7 @@ from freshline.refresh.pending_lookups import look_up
 from freshline.refresh.process_keys import entries_of, keep, keeping_state
 from freshline.refresh.time_partitions import wanted_end, within
 from freshline.strategies.merge.write import quarantine_rejected
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.partition import PartitionSpan, put_span
 from freshline.values.query import PythonQuery
 from freshline.values.receipt import Receipt

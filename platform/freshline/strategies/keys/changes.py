@@ -54,7 +54,6 @@ from freshline.compute.keys import (
     reads_as_declared,
     why_not,
 )
-from freshline.compute.literal import quoted
 from freshline.compute.materialize import FEW_ROWS, materialize_once
 from freshline.compute.narrowing import narrow
 from freshline.compute.netting import is_ordered
@@ -75,7 +74,7 @@ from freshline.refresh.computed_rows import (
     views_of,
 )
 from freshline.strategies.keys.rule import ALL_ROWS, RefoldKeys, RefreshKeys
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.reason import Reason
 from freshline.values.spec import DeltaJoin, TableSpec
 

@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 from freshline.commit.delta_log import newest_version
 from freshline.compute.inputs import read_net_images, read_version
 from freshline.compute.keys import difference_by_bag, difference_by_key, keys_of
-from freshline.compute.literal import quoted
 from freshline.compute.materialize import materialize_once
 from freshline.refresh.attempt import Attempt, Work
 from freshline.refresh.computed_rows import check_key, check_key_against
@@ -18,6 +17,7 @@ from freshline.refresh.functions import Function
 from freshline.strategies.keys.changes import Changed
 from freshline.strategies.keys.rule import KeysOfFunction
 from freshline.strategies.keys.write import write_of_changes
+from freshline.values.names import quoted
 from freshline.values.query import PythonQuery
 
 

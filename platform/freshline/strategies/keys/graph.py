@@ -17,7 +17,6 @@ from freshline.compute.graph import Graph
 from freshline.compute.graph_in_spark import NODE, SOURCE, TARGET, nodes_of
 from freshline.compute.inputs import Pinned, read_signed, read_version, read_whole, shadow_inputs
 from freshline.compute.keys import Keys, difference_by_bag, difference_by_key, keys_of
-from freshline.compute.literal import quoted
 from freshline.compute.materialize import materialize_once
 from freshline.query.query import read_query
 from freshline.query.rules.algebra import SIGN
@@ -27,7 +26,7 @@ from freshline.refresh.computed_rows import check_key, check_key_against
 from freshline.strategies.keys.changes import Changed
 from freshline.strategies.keys.components import RefreshComponents
 from freshline.strategies.keys.write import write_of_changes
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.query import GraphCall, GraphFunction
 
 

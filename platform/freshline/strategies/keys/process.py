@@ -25,7 +25,7 @@ from freshline.commit.write import append_rows
 from freshline.compute.constraints import leave_out
 from freshline.compute.inputs import Pinned, read_net_images, read_net_signed, read_version, read_whole
 from freshline.compute.keys import INSERT, OP, Keys, difference_by_bag, difference_by_key, keys_of
-from freshline.compute.literal import quoted, sql_literal
+from freshline.compute.literal import sql_literal
 from freshline.compute.materialize import materialize_once
 from freshline.keyed.batches import CAME, ENTRY, FROM, GONE, LAYER, STATE, TIMER
 from freshline.plan.step import Noop
@@ -49,7 +49,7 @@ from freshline.strategies.keys.rule import KeysOfProcess
 from freshline.strategies.keys.write import write_of_changes
 from freshline.strategies.noop.write import carry_position
 from freshline.values.closing import Closing
-from freshline.values.names import TableName
+from freshline.values.names import TableName, quoted
 from freshline.values.position import Position
 from freshline.values.query import PythonQuery
 from freshline.values.receipt import Receipt

@@ -14,13 +14,14 @@ from pyspark.sql import functions as F
 from freshline.commit.write import replace_partitions, stored_schema
 from freshline.compute.inputs import read_images, read_net_images, shadow_inputs
 from freshline.compute.keys import comes_back
-from freshline.compute.literal import for_literal, from_spark, partition_predicate, quoted
+from freshline.compute.literal import for_literal, from_spark, partition_predicate
 from freshline.query.rules.partition import Origin
 from freshline.refresh.attempt import Attempt, NotIncremental, Work
 from freshline.refresh.computed_rows import run_before_constraints, whole_inputs
 from freshline.refresh.time_partitions import interval_condition
 from freshline.strategies.partition.rows import stored_expressions, with_good_keys
 from freshline.strategies.partition.rule import ReplacePartitions
+from freshline.values.names import quoted
 from freshline.values.reason import Reason
 from freshline.values.result import Strategy
 
