@@ -14,7 +14,7 @@ from freshline.cli.main import run
 from freshline.cli.metrics import scrape_configuration, shipped
 from freshline.engine.scrape_files import targets_file, token_file, write_target, write_token
 from freshline.errors import SettingsError
-from freshline.report.metrics.exposition import COUNTER, Family, Sample, labels, text_of
+from freshline.report.metrics.exposition import COUNTER, Family, MetricSample, labels, text_of
 from freshline.report.metrics.families import families_of
 from freshline.values.settings import Settings
 from tests.cli.conftest import FakeEngine
@@ -35,7 +35,7 @@ def test_metrics_are_shown_as_a_scrape_shows_them(
 def test_metrics_as_json_have_each_sample(
     shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    family = Family("freshline_x_total", COUNTER, "How many.", (Sample(labels(table="orders"), 2),))
+    family = Family("freshline_x_total", COUNTER, "How many.", (MetricSample(labels(table="orders"), 2),))
     fake_engine.running, fake_engine.families = True, [family]
 
     assert run(["metrics", "--json"]) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from freshline.commit.control_store import ControlStore
-from freshline.dagster.changes import Changes
+from freshline.dagster.changes import ProjectChanges
 from freshline.declare.project import read_settings
 from freshline.freshness.intentions import FreshnessOverride, Suspension
 from freshline.values.freshness import Freshness
@@ -26,7 +26,7 @@ class Look:
         self.root = root
         self.settings = read_settings(root, {})
         self.now = NOW
-        self.changes = Changes(self.settings, lambda: self.now)
+        self.changes = ProjectChanges(self.settings, lambda: self.now)
 
     def found(self) -> bool:
         """Whether a change is found by the second check after it, and nothing is found once it was loaded."""

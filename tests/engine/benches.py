@@ -14,7 +14,7 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.requests import Request, Requests
-from freshline.engine.work import Job, Work
+from freshline.engine.work import Job, WorkQueue
 from freshline.freshness.alter import decide_suspension
 from freshline.manage.decide import IntentionWriter
 from freshline.values.names import TableName
@@ -52,7 +52,7 @@ class Bench:
         self.graph: Graph = runtime.graph
         self.jobs: list[Job] = []
         self.refresh: Callable[[Job], RefreshResult] = succeeded
-        self.work = Work(self._do, threads, lambda job, outcome: None)
+        self.work = WorkQueue(self._do, threads, lambda job, outcome: None)
         declarations: Any = SimpleNamespace(
             graph=self.graph,
             check_strictly=lambda check, wanted=(): self.graph,

@@ -15,8 +15,8 @@ from typing import Any
 
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_declarations
-from freshline.engine.ingest import Ingest, Limits
-from freshline.engine.server import Server, bind
+from freshline.engine.ingest import Ingest, PostLimits
+from freshline.engine.server import EngineServer, bind
 from freshline.sources.files.landing import list_landing
 from freshline.sources.http.landing import Landing
 from tests.conftest import settings_in
@@ -103,13 +103,13 @@ def declared(root: Path, sources: Mapping[str, str] = SOURCES) -> Graph:
 
 @contextmanager
 def open_door(
-    root: Path, *, landing: Landing | None = None, limits: Limits | None = None, request_seconds: float = 10.0
+    root: Path, *, landing: Landing | None = None, limits: PostLimits | None = None, request_seconds: float = 10.0
 ) -> Iterator[Door]:
     """A server on a free port, without an engine. Posts land below `posts`, which is there."""
     (root / "posts").mkdir(exist_ok=True)
     door = Door(root, declared(root), dict(TOKENS))
-    ingest = Ingest(lambda: door.graph, root, door.environ, landing or Landing(), limits or Limits())
-    server = Server(None, ENGINE_TOKEN, bind(0), ingest=ingest, request_seconds=request_seconds)
+    ingest = Ingest(lambda: door.graph, root, door.environ, landing or Landing(), limits or PostLimits())
+    server = EngineServer(None, ENGINE_TOKEN, bind(0), ingest=ingest, request_seconds=request_seconds)
     server.start()
     door.port, door.ingest = server.port, ingest
     try:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from freshline.engine.ingest import Limits
+from freshline.engine.ingest import PostLimits
 from freshline.errors import IngestBusyError, IngestError, error_from_json
 from freshline.sources.http.landing import Landing
 from tests.engine.posting import (
@@ -374,7 +374,7 @@ def test_a_body_that_is_too_slow_is_given_up(tmp_path):
 
 
 def test_more_posts_than_there_are_places_for_are_sent_away(tmp_path):
-    limits = Limits(body=100, posts=3, of_source=2)
+    limits = PostLimits(body=100, posts=3, of_source=2)
     with open_door(tmp_path, limits=limits) as door, contextlib.ExitStack() as open_posts:
         first = open_posts.enter_context(closing(half_a_post(door, EVENTS[:5], len(EVENTS))))
         open_posts.enter_context(closing(half_a_post(door, EVENTS[:5], len(EVENTS))))
@@ -395,7 +395,7 @@ def test_more_posts_than_there_are_places_for_are_sent_away(tmp_path):
 @pytest.mark.security
 def test_all_sources_together_have_no_more_places(tmp_path):
     with (
-        open_door(tmp_path, limits=Limits(body=100, posts=2, of_source=2)) as door,
+        open_door(tmp_path, limits=PostLimits(body=100, posts=2, of_source=2)) as door,
         contextlib.ExitStack() as open_posts,
     ):
         for _ in range(2):
@@ -447,7 +447,7 @@ def test_a_disk_that_hangs_delays_nobody_but_those_who_post(tmp_path):
         goes_on.wait(30)
 
     with (
-        open_door(tmp_path, landing=Landing(failpoint=hang), limits=Limits(of_source=2)) as door,
+        open_door(tmp_path, landing=Landing(failpoint=hang), limits=PostLimits(of_source=2)) as door,
         ThreadPoolExecutor(2) as threads,
     ):
         waiting = [threads.submit(door.post, EVENTS) for _ in range(2)]

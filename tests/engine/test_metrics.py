@@ -12,7 +12,7 @@ import pytest
 
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_declarations
-from freshline.engine.metrics import COUNT_SECONDS, WAIT_SECONDS, Activity, Look, Metrics, Surroundings, open_by_kind
+from freshline.engine.metrics import COUNT_SECONDS, WAIT_SECONDS, Activity, Look, Metrics, MetricSources, open_by_kind
 from freshline.engine.process import ProcessId
 from freshline.errors import StorageError
 from freshline.freshness.alert import Alert
@@ -45,7 +45,7 @@ class Bench:
         self.alerts: list[Alert] = []
         self.heap: Heap | None = Heap(1, 2)
         self.metrics = Metrics(
-            Surroundings(
+            MetricSources(
                 version="0.1.0",
                 graph=lambda: self.graph,
                 look=self._look,

@@ -17,9 +17,9 @@ import pytest
 
 from freshline.engine.connections import MOST_CONNECTIONS
 from freshline.engine.requests import Request
-from freshline.engine.server import Server, bind
+from freshline.engine.server import EngineServer, bind
 from freshline.errors import EngineError, RequestError
-from freshline.report.metrics.exposition import GAUGE, Family, Sample, labels
+from freshline.report.metrics.exposition import GAUGE, Family, MetricSample, labels
 
 pytestmark = pytest.mark.security
 
@@ -55,7 +55,7 @@ class Control:
         return [{"table": "orders"}]
 
     def metrics(self) -> list[Family]:
-        return [Family("freshline_loops_running", GAUGE, "Whether loops run.", (Sample(labels(), 1),))]
+        return [Family("freshline_loops_running", GAUGE, "Whether loops run.", (MetricSample(labels(), 1),))]
 
     def set_loops(self, on: bool) -> None:
         self.loops = on
@@ -85,7 +85,7 @@ def control() -> Control:
 
 @pytest.fixture(scope="module")
 def client(control: Control) -> Iterator[Client]:
-    server = Server(control, TOKEN, bind(0), scrape_token=SCRAPE_TOKEN)
+    server = EngineServer(control, TOKEN, bind(0), scrape_token=SCRAPE_TOKEN)
     server.start()
     yield Client(server.port)
     server.stop()
@@ -174,7 +174,7 @@ def test_a_page_that_was_pointed_at_this_machine_reads_no_metrics(client):
 
 
 def test_an_engine_that_starts_has_no_metrics_yet():
-    server = Server(None, TOKEN, bind(0), scrape_token=SCRAPE_TOKEN)
+    server = EngineServer(None, TOKEN, bind(0), scrape_token=SCRAPE_TOKEN)
     server.start()
 
     status, answer = Client(server.port).ask("GET", "/metrics", Authorization=SCRAPE)
@@ -214,7 +214,7 @@ HALVES = {
 @pytest.mark.seconds
 @pytest.mark.parametrize("half", HALVES)
 def test_half_a_request_is_given_up(control, half):
-    server = Server(control, TOKEN, bind(0), request_seconds=0.5)
+    server = EngineServer(control, TOKEN, bind(0), request_seconds=0.5)
     server.start()
     with closing(socket.create_connection(("127.0.0.1", server.port), timeout=10)) as asked:
         asked.sendall(HALVES[half].replace(b"%d", str(server.port).encode()))
@@ -232,7 +232,7 @@ def test_half_a_request_is_given_up(control, half):
 
 @pytest.mark.seconds
 def test_a_drop_of_a_request_now_and_then_is_given_up_too(control):
-    server = Server(control, TOKEN, bind(0), request_seconds=0.5)
+    server = EngineServer(control, TOKEN, bind(0), request_seconds=0.5)
     server.start()
     with closing(socket.create_connection(("127.0.0.1", server.port), timeout=10)) as asked:
         began = time.monotonic()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from freshline.compute.cancellation import Cancellation
-from freshline.engine.work import Job, Work
+from freshline.engine.work import Job, WorkQueue
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
 from freshline.values.names import TableName
 from freshline.values.result import RefreshResult
@@ -31,7 +31,7 @@ class Bench:
         self.begun: list[tuple[str, str]] = []
         self.changed = threading.Condition()
         self.gates: dict[str, threading.Event] = {}
-        self.work = Work(self.refresh, threads, on_outcome, takes_long)
+        self.work = WorkQueue(self.refresh, threads, on_outcome, takes_long)
 
     def refresh(self, job: Job) -> RefreshResult:
         with self.changed:
@@ -147,7 +147,7 @@ def test_a_refresh_that_raises_does_not_end_the_thread():
             raise RuntimeError("a mistake")
         return succeeded(job)
 
-    work = Work(refresh, 1, lambda job, outcome: on_outcome.append((str(job.table), outcome is not None)))
+    work = WorkQueue(refresh, 1, lambda job, outcome: on_outcome.append((str(job.table), outcome is not None)))
     broken = work.submit(job("broken"))
     with pytest.raises(RuntimeError, match="a mistake"):
         broken.outcome.result(10)
@@ -158,7 +158,7 @@ def test_a_refresh_that_raises_does_not_end_the_thread():
 
 def test_who_sees_an_outcome_finds_everybody_informed():
     on_outcome = threading.Event()
-    work = Work(succeeded, 1, lambda job, outcome: on_outcome.set())
+    work = WorkQueue(succeeded, 1, lambda job, outcome: on_outcome.set())
 
     work.submit(job("orders")).outcome.result(10)
 
@@ -215,7 +215,7 @@ def test_a_job_that_gives_way_has_no_place_and_has_one_again_before_it_goes_on()
         return succeeded(job)
 
     next_may_end = threading.Event()
-    work = Work(refresh, 1, lambda job, outcome: None)
+    work = WorkQueue(refresh, 1, lambda job, outcome: None)
     hanging = work.submit(job("hanging"))
     assert aside.wait(10)
     assert work.aside == work.busy == {TableName.parse("hanging")}
@@ -249,7 +249,7 @@ def test_a_job_that_is_cancelled_does_not_wait_for_its_place():
             assert gate.wait(10)
         return succeeded(job)
 
-    work = Work(refresh, 1, lambda job, outcome: None)
+    work = WorkQueue(refresh, 1, lambda job, outcome: None)
     hanging = work.submit(job("hanging"))
     assert aside.wait(10)
     other = work.submit(job("other"))
@@ -261,7 +261,7 @@ def test_a_job_that_is_cancelled_does_not_wait_for_its_place():
 
 
 def test_whoever_is_no_job_gives_nothing_away():
-    work = Work(succeeded, 1, lambda job, outcome: None)
+    work = WorkQueue(succeeded, 1, lambda job, outcome: None)
 
     with work.giving_way():
         assert work.aside == frozenset()

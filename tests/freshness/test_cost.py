@@ -6,7 +6,7 @@ import pytest
 
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_declarations
-from freshline.freshness.cost import Measured, explain_freshness
+from freshline.freshness.cost import MeasuredCosts, explain_freshness
 from tests.freshness.orders import ORDERS, name
 
 
@@ -27,7 +27,7 @@ CPU = {name("orders"): 0.5, name("clean"): 1.0, name("daily"): 10.0}
 
 
 def test_a_table_by_a_timer_is_refreshed_once_a_period_and_pays_for_what_drives_it(graph):
-    found = explain_freshness(graph, name("daily"), Measured(SECONDS, CPU))
+    found = explain_freshness(graph, name("daily"), MeasuredCosts(SECONDS, CPU))
 
     assert str(found.own.mode) == "batch"
     assert found.own.feasible
@@ -39,7 +39,7 @@ def test_a_table_by_a_timer_is_refreshed_once_a_period_and_pays_for_what_drives_
 
 
 def test_a_tighter_target_is_judged_with_its_inputs_as_fresh(graph):
-    found = explain_freshness(graph, name("daily"), Measured(SECONDS, CPU))
+    found = explain_freshness(graph, name("daily"), MeasuredCosts(SECONDS, CPU))
     targets = {target.freshness.seconds: target for target in found.others}
 
     assert targets[5].feasible is False
@@ -54,7 +54,7 @@ def test_a_tighter_target_is_judged_with_its_inputs_as_fresh(graph):
 
 
 def test_a_table_that_was_never_measured_alone_has_no_cost(graph):
-    found = explain_freshness(graph, name("daily"), Measured({}, {name("orders"): 0.5}))
+    found = explain_freshness(graph, name("daily"), MeasuredCosts({}, {name("orders"): 0.5}))
 
     assert found.own.cpu_seconds_an_hour is None
     assert found.own.feasible is None
@@ -62,7 +62,7 @@ def test_a_table_that_was_never_measured_alone_has_no_cost(graph):
 
 
 def test_the_json_names_the_critical_path_with_shares(graph):
-    found = explain_freshness(graph, name("DAILY"), Measured(SECONDS, CPU)).as_json()
+    found = explain_freshness(graph, name("DAILY"), MeasuredCosts(SECONDS, CPU)).as_json()
 
     assert found["critical_path"] == [
         {"table": "orders", "seconds": 1.0, "share": 0.1111},

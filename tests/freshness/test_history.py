@@ -11,7 +11,7 @@ from freshline.freshness.history import (
     LagSample,
     LagSpan,
     RefreshSums,
-    Seen,
+    SeenLag,
     Summary,
     cut_text,
     judged,
@@ -35,9 +35,9 @@ def at(seconds: float, lag: float, freshness: int = 60) -> LagSample:
     return LagSample(NOON + timedelta(seconds=seconds), lag, freshness)
 
 
-def looks(samples: list[LagSample]) -> tuple[list[LagSpan], Seen | None]:
+def looks(samples: list[LagSample]) -> tuple[list[LagSpan], SeenLag | None]:
     """The spans that are written for checks in a row, and the knowledge after the last."""
-    seen: Seen | None = None
+    seen: SeenLag | None = None
     written = []
     for sample in samples:
         seen, span = look(seen, sample)
@@ -70,7 +70,7 @@ def test_a_first_check_is_written_at_once():
     written, seen = looks([at(0, 5)])
 
     assert written == [LagSpan.of(at(0, 5))]
-    assert seen == Seen(at(0, 5), None)
+    assert seen == SeenLag(at(0, 5), None)
 
 
 def test_a_table_whose_data_moves_has_a_span_a_minute_with_its_extremes():

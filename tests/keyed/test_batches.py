@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from freshline.keyed import batches
-from freshline.keyed.batches import KEY, TIMER, Process, ProcessFailed, replay_batches
+from freshline.keyed.batches import KEY, TIMER, KeyedProcess, ProcessFailed, replay_batches
 from freshline.keyed.replay import Out
 
 START = datetime(1969, 12, 31, 23, 59, tzinfo=UTC)
@@ -37,11 +37,13 @@ class Counts:
         out.emit(-1, at)
 
 
-def process(make: Callable[[], Any], until: datetime | None = None, **other: Any) -> Process:
+def process(make: Callable[[], Any], until: datetime | None = None, **other: Any) -> KeyedProcess:
     columns = pa.schema([("seen", pa.int32()), ("at", pa.timestamp("us", "UTC"))])
     micros = None if until is None else (until - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     given: dict[str, Any] = {"seconds": 60.0, "memory": 2**30, **other}
-    return Process(make, ("k",), ("at",), columns, "", (), True, micros, given["seconds"], given["memory"], __file__)
+    return KeyedProcess(
+        make, ("k",), ("at",), columns, "", (), True, micros, given["seconds"], given["memory"], __file__
+    )
 
 
 def batch(rows: Sequence[tuple[float | None, int]]) -> pa.RecordBatch:
@@ -49,7 +51,7 @@ def batch(rows: Sequence[tuple[float | None, int]]) -> pa.RecordBatch:
     return pa.record_batch({"k": pa.array([key for key, _ in rows], pa.float64()), "at": times})
 
 
-def made(of: Process, *batches: pa.RecordBatch) -> list[tuple[Any, ...]]:
+def made(of: KeyedProcess, *batches: pa.RecordBatch) -> list[tuple[Any, ...]]:
     found = pa.Table.from_batches(replay_batches(of)(iter(batches)))
     shown = (f"{KEY}0", TIMER, "seen", "at")
     return [tuple(str(row[name]) for name in shown) for row in found.to_pylist()]

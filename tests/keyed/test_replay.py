@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from freshline.keyed import replay as replays
-from freshline.keyed.replay import Out, ProcessError, Replay, Row, Target
+from freshline.keyed.replay import Out, OutputTarget, ProcessError, Replay, Row
 from freshline.keyed.values import UnfitValueError, checker
 
 START = datetime(1969, 12, 31, 23, 55, tzinfo=UTC)
@@ -42,8 +42,8 @@ class Recorder:
             out.timer(minutes(2))
 
 
-def target(**columns: pa.DataType) -> Target:
-    return Target("", tuple((name, checker(kind)) for name, kind in columns.items()), frozenset({"refused"}))
+def target(**columns: pa.DataType) -> OutputTarget:
+    return OutputTarget("", tuple((name, checker(kind)) for name, kind in columns.items()), frozenset({"refused"}))
 
 
 def replayed(rows: list[tuple[float | None, str, list[float]]], until: float | None) -> tuple[list[str], Any]:
@@ -146,7 +146,7 @@ def test_a_timer_without_its_method_is_a_mistake() -> None:
 
 
 def test_a_column_of_the_key_has_the_value_of_the_key() -> None:
-    own = Target("", (("k", checker(pa.string())),), frozenset(), (0,))
+    own = OutputTarget("", (("k", checker(pa.string())),), frozenset(), (0,))
     out = Out(own, (None,), None)
     out.emit(None)
     with pytest.raises(UnfitValueError, match="not that of the key"):
@@ -155,7 +155,7 @@ def test_a_column_of_the_key_has_the_value_of_the_key() -> None:
 
 def test_a_key_may_be_put_out_in_another_time_zone() -> None:
     twice = datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
-    own = Target("", (("k", checker(pa.timestamp("us", "UTC"))),), frozenset(), (0,))
+    own = OutputTarget("", (("k", checker(pa.timestamp("us", "UTC"))),), frozenset(), (0,))
     out = Out(own, (twice,), None)
     out.emit(twice.astimezone(ZoneInfo("Europe/Berlin")))
     with pytest.raises(UnfitValueError, match="not that of the key"):

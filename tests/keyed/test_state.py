@@ -36,11 +36,11 @@ from freshline.keyed.batches import (
     LAYER,
     STATE,
     TIMER,
-    Process,
+    KeyedProcess,
     ProcessFailed,
     replay_batches,
 )
-from freshline.keyed.replay import Out, ProcessError, Progress, Replay, Row, Target
+from freshline.keyed.replay import Out, OutputTarget, ProcessError, Replay, ReplayProgress, Row
 from freshline.keyed.state import MOST_BYTES, Shared, instance_of, keep, read
 from freshline.keyed.state_types import StateType, state_type
 from freshline.keyed.values import checker
@@ -85,11 +85,11 @@ class Recorder:
         out.emit(f"{call} of {self.first} and {len(self.times)}: {', '.join(self.calls)}")
 
 
-def process(make: Any, until: datetime | None, **told: bool) -> Process:
+def process(make: Any, until: datetime | None, **told: bool) -> KeyedProcess:
     micros = None if until is None else (until - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     has_timer = hasattr(make, "timer")
     state = {name: str(kind) for name, kind in types_of(make).items()}
-    return Process(
+    return KeyedProcess(
         make, ("k",), ("at", "n"), COLUMNS, "", (), has_timer, micros, 60.0, 2**33, __file__, state=state, **told
     )
 
@@ -105,7 +105,7 @@ def batches(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> list[pa.Recor
     return [whole.slice(start, 3) for start in range(0, len(rows), 3)]
 
 
-def results(of: Process, given: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
+def results(of: KeyedProcess, given: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
     found = list(replay_batches(of)(iter(given)))
     return pa.Table.from_batches(found).to_pylist() if found else []
 
@@ -223,7 +223,7 @@ def test_going_on_equals_a_replay_of_all_rows(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "name"), [(Progress, "goes_on"), (Progress, "goes_on_with"), (Progress, "is_due")]
+    ("of", "name"), [(ReplayProgress, "goes_on"), (ReplayProgress, "goes_on_with"), (ReplayProgress, "is_due")]
 )  # fmt: skip
 def test_each_condition_is_needed(monkeypatch: pytest.MonkeyPatch, of: type, name: str) -> None:
     """Planted bugs: the property above is false for them."""
@@ -593,7 +593,7 @@ def test_timers_at_the_ends_of_time_wait_or_run() -> None:
     assert [row[0] for row in replay.out.rows] == ["1"]
 
 
-SAID = Target("", (("said", checker(pa.string())),), frozenset())
+SAID = OutputTarget("", (("said", checker(pa.string())),), frozenset())
 
 
 # -- how much is kept

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from freshline.patterns.pattern import Alternation, Anchor, Exclusion, Pattern, Repetition, Variable
-from freshline.patterns.pattern import Sequence as Parts
+from freshline.patterns.pattern import PatternSequence as Parts
 
 Way = tuple[tuple[str, bool], ...]
 Row = frozenset[str]

@@ -8,9 +8,9 @@ from freshline.patterns.pattern import (
     Alternation,
     Anchor,
     Exclusion,
-    PatternError,
+    PatternSequence,
+    PatternTextError,
     Repetition,
-    Sequence,
     Variable,
     parse_pattern,
 )
@@ -22,22 +22,22 @@ A, B, C = Variable("A"), Variable("B"), Variable("C")
     ("text", "pattern"),
     [
         ("a", A),
-        ("A B", Sequence((A, B))),
-        ("A | B C", Alternation((A, Sequence((B, C))))),
+        ("A B", PatternSequence((A, B))),
+        ("A | B C", Alternation((A, PatternSequence((B, C))))),
         ("A*", Repetition(A, 0, None)),
         ("A +?", Repetition(A, 1, None, reluctant=True)),
         ("A??", Repetition(A, 0, 1, reluctant=True)),
         ("A{2}", Repetition(A, 2, 2)),
         ("A { 2 , }?", Repetition(A, 2, None, reluctant=True)),
         ("A{,3}", Repetition(A, 0, 3)),
-        ("(A B)+ C", Sequence((Repetition(Sequence((A, B)), 1, None), C))),
-        ("()", Sequence(())),
-        ("^ A $", Sequence((Anchor(True), A, Anchor(False)))),
-        ("A {- B* -} C", Sequence((A, Exclusion(Repetition(B, 0, None)), C))),
-        ("PERMUTE(A, B)", Alternation((Sequence((A, B)), Sequence((B, A))))),
-        ('"a b" `c``d`', Sequence((Variable("a b"), Variable("c`d")))),
+        ("(A B)+ C", PatternSequence((Repetition(PatternSequence((A, B)), 1, None), C))),
+        ("()", PatternSequence(())),
+        ("^ A $", PatternSequence((Anchor(True), A, Anchor(False)))),
+        ("A {- B* -} C", PatternSequence((A, Exclusion(Repetition(B, 0, None)), C))),
+        ("PERMUTE(A, B)", Alternation((PatternSequence((A, B)), PatternSequence((B, A))))),
+        ('"a b" `c``d`', PatternSequence((Variable("a b"), Variable("c`d")))),
         ("permute", Variable("PERMUTE")),
-        ("A\n\tB", Sequence((A, B))),
+        ("A\n\tB", PatternSequence((A, B))),
     ],
 )
 def test_it_is_read(text, pattern):
@@ -70,7 +70,7 @@ def test_it_is_read(text, pattern):
     ],
 )
 def test_it_is_refused_where_it_goes_wrong(text, offset):
-    with pytest.raises(PatternError) as raised:
+    with pytest.raises(PatternTextError) as raised:
         parse_pattern(text)
 
     assert raised.value.offset == offset

@@ -9,10 +9,10 @@ import pytest
 from freshline.query.query import Query
 from freshline.query.rules.affected_interval import (
     AffectedInterval,
+    AffectedSessions,
     Bound,
     Counted,
     Matches,
-    Sessions,
     find_affected_interval,
 )
 from freshline.sql.match_recognize import lower_patterns
@@ -30,10 +30,10 @@ def stretch(query: str) -> AffectedInterval | None:
     return find_affected_interval(Query(text, (("ev", EV), ("name", NAME))))
 
 
-def sessions(keys: str = "k", first: str | None = "window_start", last: str | None = None, **facts) -> Sessions:
+def sessions(keys: str = "k", first: str | None = "window_start", last: str | None = None, **facts) -> AffectedSessions:
     end = None if last is None else Bound(last, facts.pop("moved", 10 * MINUTES))
     columns = facts.pop("columns", keys)
-    found = Sessions(EV, tuple(columns.split()), "ts", tuple(keys.split()), 10 * MINUTES, None, end, True)
+    found = AffectedSessions(EV, tuple(columns.split()), "ts", tuple(keys.split()), 10 * MINUTES, None, end, True)
     return replace(found, first=None if first is None else Bound(first), **facts)
 
 

@@ -20,7 +20,7 @@ import sqlglot
 from freshline.query.clock import ClockSpan
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.algebra import SIGN, AggregateKind, Algebra, find_algebra
-from freshline.query.rules.keys import Affected, Stage, find_affected
+from freshline.query.rules.keys import Affected, QueryStage, find_affected
 from freshline.query.tree import RelationState, view_of
 from freshline.values.clock import CLOCK
 from freshline.values.reason import Reason
@@ -166,7 +166,7 @@ class TwoTimes:
         images = self._make(view_of(RelationState.CHANGED, name), f"SELECT DISTINCT * FROM ({_difference(old, new)})")
         return bool(self.connection.execute(f"FROM {images} LIMIT 1").fetchone())
 
-    def _provide(self, stage: Stage) -> None:
+    def _provide(self, stage: QueryStage) -> None:
         new = self._make(view_of(RelationState.NEW, stage.relation), translated(stage.new))
         if stage.old is None:
             return

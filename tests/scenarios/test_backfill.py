@@ -14,7 +14,7 @@ from freshline.commit.delta_log import read_receipts
 from freshline.compute.cancellation import Cancellation
 from freshline.engine.backfills import BackfillRequest, Backfills
 from freshline.engine.requests import Request
-from freshline.engine.work import Job, Work
+from freshline.engine.work import Job, WorkQueue
 from freshline.plan.request import BACKFILL, RefreshRequest
 from freshline.run import refresh_table
 from freshline.testing import Crash, Lab
@@ -59,7 +59,7 @@ def backfill(
         before(job)
         return refresh_table(lab.runtime, job.table, job.request, cancellation=job.cancellation, progress=job.progress)
 
-    work = Work(refresh, 2, lambda job, outcome: None)
+    work = WorkQueue(refresh, 2, lambda job, outcome: None)
     request = Request("backfill", {})
     asked.setdefault("ranges", ((None, DAYS[0], DAYS[-1]),))
     state = Backfills(lab.runtime, work, dict).run(request, lab.runtime.graph, BackfillRequest(T, name, **asked))

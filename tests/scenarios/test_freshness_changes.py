@@ -19,7 +19,7 @@ from freshline.compute.cancellation import Cancellation
 from freshline.engine.declarations import Declarations
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.loops import Loops
-from freshline.engine.work import Work
+from freshline.engine.work import WorkQueue
 from freshline.refresh.runtime import Runtime, utc_now
 from freshline.run import open_runtime, refresh_table, verify_table
 from freshline.values.names import TableName
@@ -77,7 +77,7 @@ def loops_over(runtime: Runtime, declarations: Declarations) -> Iterator[None]:
     effective_graph.on_change(lambda graph: setattr(runtime, "graph", graph))
     runtime.graph = effective_graph.graph
     loops: list[Loops] = []
-    work = Work(
+    work = WorkQueue(
         lambda job: refresh_table(
             runtime, job.table, job.request, cancellation=job.cancellation, progress=job.progress
         ),

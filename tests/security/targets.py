@@ -22,10 +22,10 @@ from freshline.declare.project import read_declarations
 from freshline.declare.project_settings import read_settings
 from freshline.declare.yaml_table import COMPONENT, find_tables
 from freshline.engine.backfills import read_backfill
-from freshline.engine.ingest import Ingest, Limits
+from freshline.engine.ingest import Ingest, PostLimits
 from freshline.engine.lock import HOLDER, read_holder
 from freshline.engine.requests import KINDS, Request, read_refresh
-from freshline.engine.server import Guard, application
+from freshline.engine.server import TokenGuard, application
 from freshline.engine.state_file import read_state, state_file
 from freshline.engine.up_record import UpRecord
 from freshline.errors import FreshlineError, RequestError, error_from_json
@@ -34,7 +34,7 @@ from freshline.keyed.state_types import state_type
 from freshline.plan.definition import Definition
 from freshline.plan.read import Consumer
 from freshline.plan.savepoint import Savepoint
-from freshline.report.metrics.exposition import GAUGE, Family, Sample, labels
+from freshline.report.metrics.exposition import GAUGE, Family, MetricSample, labels
 from freshline.report.results import ResultRows, read_result
 from freshline.sources.files.lines import LineReading, inspect_files, pieces_of, read_pieces
 from freshline.sources.files.position import FileMark
@@ -359,7 +359,7 @@ class FuzzedControl:
 
     def metrics(self) -> Sequence[Family]:
         self.calls += 1
-        return [Family("freshline_loops_running", GAUGE, "Whether loops run.", (Sample(labels(), 1),))]
+        return [Family("freshline_loops_running", GAUGE, "Whether loops run.", (MetricSample(labels(), 1),))]
 
     def set_loops(self, on: bool) -> None:
         self.calls += 1
@@ -373,7 +373,7 @@ class FuzzedControl:
 
 CONTROL = FuzzedControl()
 SCRAPE_TOKEN = "the-token-of-metrics"
-ENGINE = Guard(application(CONTROL), TOKEN, PORT, scrape_token=SCRAPE_TOKEN)
+ENGINE = TokenGuard(application(CONTROL), TOKEN, PORT, scrape_token=SCRAPE_TOKEN)
 ROUTES = (
     "/health",
     "/status",
@@ -473,7 +473,7 @@ def posts() -> Ingest:
         for (file, text), filler in zip(files.items(), (("json", "${env:JSON}"), ("csv", "${env:CSV}")), strict=True)
     }
     graph = read_declarations(filled, settings_in(folder()))
-    return Ingest(lambda: graph, folder(), POST_TOKENS, Landing(reserve=0), Limits(body=2_000))
+    return Ingest(lambda: graph, folder(), POST_TOKENS, Landing(reserve=0), PostLimits(body=2_000))
 
 
 def make_post(chance: random.Random) -> str:
@@ -511,7 +511,7 @@ def read_post(text: str) -> object:
     if not scope["path"].startswith("/ingest/"):
         raise RequestError("no post")
     before = _landed()
-    status, answer = ask_asgi(Guard(application(CONTROL), TOKEN, PORT, posts()), scope, body)
+    status, answer = ask_asgi(TokenGuard(application(CONTROL), TOKEN, PORT, posts()), scope, body)
     new = _landed() - before
     for file in new:
         data = file.read_bytes()

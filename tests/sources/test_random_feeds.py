@@ -17,8 +17,8 @@ from pyspark.sql.types import DecimalType, IntegerType, StringType
 
 from freshline.sources.databases.postgres_values import BUILT_IN
 from freshline.sources.formats.envelope import EnvelopeFacts, EnvelopeReader, Rejected
-from freshline.sources.postgres.events import ChangeReader, ReadColumn, ReadTable
-from freshline.sources.rows_of_key import Seen, find_survivors
+from freshline.sources.postgres.events import ChangeReader, PostgresColumn, ReadTable
+from freshline.sources.rows_of_key import SeenEvent, find_survivors
 from tests.databases import CHANGES, LARGE, ChangingTable, fits
 from tests.debezium import Messages
 from tests.lanes import few_or_many
@@ -47,7 +47,7 @@ def of_debezium(table: str, sent: list[tuple[int, bytes]]) -> Iterator[tuple[Any
 
 
 def of_postgres(table: str, oid: int, sent: list[tuple[int, bytes]]) -> Iterator[tuple[Any, ...]]:
-    columns = tuple(ReadColumn(name, kind, name, name == "id") for name, kind in COLUMNS)
+    columns = tuple(PostgresColumn(name, kind, name, name == "id") for name, kind in COLUMNS)
     reader = ChangeReader(ReadTable(oid, table, columns, BUILT_IN, LARGE), 0)
     for lsn, data in sent:
         for event in reader.read(lsn, data):
@@ -62,7 +62,7 @@ def follow(events: Iterable[tuple[Any, ...]], chance: random.Random) -> tuple[di
     """The rows that the events leave, in batches of any size, and the keys of which the newest event was rejected."""
     rows: dict[int, Any] = {}
     aside: set[int] = set()
-    history: dict[int, list[tuple[Seen, Any]]] = {}
+    history: dict[int, list[tuple[SeenEvent, Any]]] = {}
     truncates, place = 0, 0
     left = list(events)
     while left:
@@ -76,7 +76,7 @@ def follow(events: Iterable[tuple[Any, ...]], chance: random.Random) -> tuple[di
                 continue
             bare = op == "d" and bool(before) and all(value is None for value in before[1:])
             image = image_of(row) if is_good and op in "cur" else None
-            seen = Seen((place,), op, transaction, image, image_of(before), bare, truncates, is_good)
+            seen = SeenEvent((place,), op, transaction, image, image_of(before), bare, truncates, is_good)
             history.setdefault(key, []).append((seen, row))
             if not is_good:
                 aside.add(key)

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from freshline.sources.rows_of_key import Seen, find_survivors
+from freshline.sources.rows_of_key import SeenEvent, find_survivors
 from tests.lanes import few_or_many
 
 
 def seen(place, op, image=None, removed=None, *, transaction="t", bare=False, truncates=0, asked=True):
-    return Seen((place,), op, transaction, image, removed, bare, truncates, asked)
+    return SeenEvent((place,), op, transaction, image, removed, bare, truncates, asked)
 
 
 def outcome(*events):

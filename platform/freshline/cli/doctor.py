@@ -61,7 +61,7 @@ LEAST_FREE_BYTES = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Check:
+class DoctorCheck:
     """The thing that was checked, whether it is well, and a sentence: what was found, or what to do."""
 
     name: str
@@ -92,7 +92,7 @@ def command(fix: bool, rebuild: bool, project: Path | None, as_json: bool) -> in
 
 def examine(
     project: Path | None, fix: bool, progress: Callable[[str], None], *, rebuild: bool = False
-) -> Iterator[Check]:
+) -> Iterator[DoctorCheck]:
     """The checks one after the other; those of the project only where there is one with settings that can be read."""
     yield _python()
     yield _packages()
@@ -100,9 +100,9 @@ def examine(
     try:
         settings = open_settings(project)
     except FreshlineError as error:
-        yield Check("project", False, _sentences(error))
+        yield DoctorCheck("project", False, _sentences(error))
         return
-    yield Check("project", True, f"{settings.root}, environment {settings.environment}")
+    yield DoctorCheck("project", True, f"{settings.root}, environment {settings.environment}")
     for name, look in (
         ("java", _java),
         ("jars", _jars),
@@ -118,20 +118,20 @@ def examine(
     ):
         progress(f"looking at {name}")
         try:
-            yield Check(name, True, look(settings))
+            yield DoctorCheck(name, True, look(settings))
         except FreshlineError as error:
-            yield Check(name, False, _sentences(error))
+            yield DoctorCheck(name, False, _sentences(error))
         except OSError as error:
-            yield Check(name, False, "; ".join(CommandError.system(error).lines()))
+            yield DoctorCheck(name, False, "; ".join(CommandError.system(error).lines()))
 
 
-def _python() -> Check:
+def _python() -> DoctorCheck:
     found = ".".join(str(part) for part in sys.version_info[:3])
     ok = sys.version_info[:2] in PYTHONS
-    return Check("python", ok, found if ok else f"{found} cannot be used. Install Python 3.11, 3.12 or 3.13.")
+    return DoctorCheck("python", ok, found if ok else f"{found} cannot be used. Install Python 3.11, 3.12 or 3.13.")
 
 
-def _packages() -> Check:
+def _packages() -> DoctorCheck:
     found, missing = [], []
     for name in PACKAGES:
         try:
@@ -139,11 +139,11 @@ def _packages() -> Check:
         except PackageNotFoundError:
             missing.append(name)
     if missing:
-        return Check("packages", False, f"{', '.join(missing)} is missing. Install freshline again.")
-    return Check("packages", True, ", ".join(found))
+        return DoctorCheck("packages", False, f"{', '.join(missing)} is missing. Install freshline again.")
+    return DoctorCheck("packages", True, ", ".join(found))
 
 
-def _extensions() -> Iterator[Check]:
+def _extensions() -> Iterator[DoctorCheck]:
     """The connectors, formats, merges and strategies of other packages, where there are some."""
     for kind, group, find in (
         ("connector", CONNECTOR_GROUP, find_connector),
@@ -154,9 +154,9 @@ def _extensions() -> Iterator[Check]:
         for name, package in sorted({each.name: each.package for each in outside(group)}.items()):
             try:
                 find(name)
-                yield Check(kind, True, f"{name}, of {package}")
+                yield DoctorCheck(kind, True, f"{name}, of {package}")
             except ExtensionError as error:
-                yield Check(kind, False, str(error))
+                yield DoctorCheck(kind, False, str(error))
 
 
 def _java(settings: Settings) -> str:

@@ -20,7 +20,7 @@ from freshline.values.settings import Settings
 
 if TYPE_CHECKING:
     from freshline.declare.graph import Graph
-    from freshline.freshness.cost import Measured
+    from freshline.freshness.cost import MeasuredCosts
     from freshline.values.spec import TableSpec
 
 
@@ -73,12 +73,12 @@ def explain_promises(settings: Settings, tables: Sequence[str]) -> list[tuple[st
     Raises RequestError for a name that is not declared.
     """
     from freshline.commit.control_store import ControlStore
-    from freshline.freshness.cost import Measured
+    from freshline.freshness.cost import MeasuredCosts
     from freshline.freshness.intentions import apply_overrides
     from freshline.report.explain import read_measured
 
     graph = open_declared(settings, tables)
-    measured = Measured({}, {})
+    measured = MeasuredCosts({}, {})
     with ExitStack() as stack:
         if settings.has_control_store:
             store = ControlStore.open(settings.control_store, settings.umask)
@@ -88,7 +88,7 @@ def explain_promises(settings: Settings, tables: Sequence[str]) -> list[tuple[st
     return _explained(graph, measured, tables)
 
 
-def _explained(graph: Graph, measured: Measured, tables: Sequence[str]) -> list[tuple[str, object]]:
+def _explained(graph: Graph, measured: MeasuredCosts, tables: Sequence[str]) -> list[tuple[str, object]]:
     from freshline.freshness.cost import explain_freshness
     from freshline.values.rules import nearest
 

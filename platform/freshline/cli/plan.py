@@ -59,7 +59,7 @@ _COMMITS = 20
 
 
 @dataclass(frozen=True)
-class Known:
+class StoreFacts:
     """The facts of the control store: the newest refreshes, the decisions, and the seconds that refreshes take."""
 
     refreshes: Mapping[TableName, RefreshResult] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Found:
+class LogFacts:
     """The facts of the tables' logs.
 
     `changes` are those of their declarations, `disk` is the forecast of their size, `event_time` how far the events of
@@ -150,7 +150,7 @@ def command(project: Path | None, as_json: bool) -> int:
     known = _known(settings)
     refreshed = refreshed_fingerprints(graph, settings, known.refreshes)
     changes = _changes(graph, settings, refreshed)
-    found = Found(changes, _disk(graph, settings, known), by_date=_by_date(graph, changes))
+    found = LogFacts(changes, _disk(graph, settings, known), by_date=_by_date(graph, changes))
     found = _over_time(graph, settings, found)
     lines = plan_lines(graph, refreshed, known, datetime.now(UTC), found)
     if as_json:
@@ -165,15 +165,15 @@ def command(project: Path | None, as_json: bool) -> int:
 def plan_lines(
     graph: Graph,
     refreshed: Mapping[TableName, str],
-    known: Known,
+    known: StoreFacts,
     now: datetime,
-    found: Found | None = None,
+    found: LogFacts | None = None,
 ) -> list[PlanLine]:
     """The lines of the plan; `refreshed` has the fingerprint of the declaration at the newest refresh of each table.
 
     `found` has the facts of the tables' logs beside it.
     """
-    found = found or Found({}, {})
+    found = found or LogFacts({}, {})
     changes, disk = found.changes, found.disk
     intentions = known.intentions.at(now)
     graph = apply_overrides(graph, intentions)
@@ -296,12 +296,12 @@ def refreshed_fingerprints(
     return found
 
 
-def _known(settings: Settings) -> Known:
+def _known(settings: Settings) -> StoreFacts:
     if not settings.has_control_store:
-        return Known()  # nothing was refreshed or decided yet
+        return StoreFacts()  # nothing was refreshed or decided yet
     with closing(open_for_a_look(settings.control_store, settings.umask)) as store:
         scheduler = store.heartbeats.read().get("scheduler")
-        return Known(store.last_refreshes(), store.intentions.read(), store.seconds(), scheduler)
+        return StoreFacts(store.last_refreshes(), store.intentions.read(), store.seconds(), scheduler)
 
 
 def _changes(graph: Graph, settings: Settings, refreshed: Mapping[TableName, str]) -> dict[TableName, DefinitionChange]:
@@ -332,7 +332,7 @@ def _by_date(graph: Graph, changes: Mapping[TableName, DefinitionChange]) -> fro
     )
 
 
-def _disk(graph: Graph, settings: Settings, known: Known) -> dict[TableName, DiskForecast]:
+def _disk(graph: Graph, settings: Settings, known: StoreFacts) -> dict[TableName, DiskForecast]:
     """The forecast size of the refreshed tables and log tables, where it follows from their newest commits."""
     warehouse = Warehouse(settings.warehouse)
     graph = apply_overrides(graph, known.intentions.at(datetime.now(UTC)))
@@ -350,7 +350,7 @@ def _disk(graph: Graph, settings: Settings, known: Known) -> dict[TableName, Dis
     return found
 
 
-def _over_time(graph: Graph, settings: Settings, found: Found) -> Found:
+def _over_time(graph: Graph, settings: Settings, found: LogFacts) -> LogFacts:
     """The same with the facts of tables over event time, and of those with temporal filters.
 
     Others are not analyzed, because that needs sqlglot's optimizer.

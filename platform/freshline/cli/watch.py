@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from freshline.freshness.record import Heartbeat
     from freshline.report.alerts.process import Identity
     from freshline.report.alerts.silence import SchedulerCheck
-    from freshline.report.alerts.watch import Surroundings
+    from freshline.report.alerts.watch import WatchSurroundings
 
 LOG = logging.getLogger(__name__)
 
@@ -69,12 +69,12 @@ def command(once: bool, project: Path | None, as_json: bool) -> int:
     return 0
 
 
-def surroundings_of(settings: Settings) -> Surroundings:
+def surroundings_of(settings: Settings) -> WatchSurroundings:
     """The surroundings of a project's watch: its declarations, its processes, its UI. Raises DeclarationErrors."""
-    from freshline.report.alerts.watch import Surroundings
+    from freshline.report.alerts.watch import WatchSurroundings
 
     declarations, up = Declarations(settings), Up(settings)
-    return Surroundings(
+    return WatchSurroundings(
         graph=declarations.check,
         scheduler=_scheduler_reader(settings),
         ended=lambda heartbeats: [*_ended_engine(settings, heartbeats), *up.ended()],

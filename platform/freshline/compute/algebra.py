@@ -32,7 +32,7 @@ from freshline.compute.arrow_rows import ArrowRows, settle
 from freshline.compute.keys import DELETE, INSERT, OP, UPDATE, Keys, Readings, keys_of, keys_of_few, typed
 from freshline.compute.materialize import FEW_ROWS, materialize_once
 from freshline.compute.read_only import read_only
-from freshline.query.rules.algebra import SIGN, Aggregate, AggregateKind, Algebra
+from freshline.query.rules.algebra import SIGN, AggregateKind, Algebra, ResultAggregate
 from freshline.query.tree import RelationState, view_of
 from freshline.values.names import quoted
 
@@ -57,7 +57,7 @@ MOST_WHOLE = 2.0**50
 
 
 @dataclass(frozen=True)
-class Followed:
+class AlgebraResult:
     """The result of the changed rows: changes (OP and the table's columns), how many, and the groups left open.
 
     `keys` are those of the groups that changed, None where all rows are one group.
@@ -81,7 +81,7 @@ def follow(
     *,
     expected: int = 0,
     stored: int | None = None,
-) -> Followed | None:
+) -> AlgebraResult | None:
     """The changes of the stored rows that follow from the signed changed rows of the inputs.
 
     `inputs` has rows by reading and by name in lower case, SIGNED ones with SIGN. `never_null` says of an input's
@@ -123,20 +123,20 @@ def follow(
     else:
         keys, groups = keys_of(found_groups.select(*columns)) if columns else None, found_groups
     if count == 0:
-        return Followed(keys, groups, 0, None)
+        return AlgebraResult(keys, groups, 0, None)
     joined = _with_stored(groups, keys, target, own)
     decided = _decide(joined, algebra, counted, target, names, changed.schema)
     found, many = settle(decided, at_most=count) if columns else materialize_once(decided)
     if isinstance(found, ArrowRows):
         left = found.where(OP, UNSURE)
         unsure = keys_of_few(left.select(own)) if left.count else None
-        return Followed(keys, found.where(OP, UNSURE, is_so=False), many - left.count, unsure)
+        return AlgebraResult(keys, found.where(OP, UNSURE, is_so=False), many - left.count, unsure)
     open_groups = found.where(F.col(OP) == UNSURE)
     changes = found.where(F.col(OP) != UNSURE)
     if not columns:
-        return None if open_groups.count() else Followed(None, changes, changes.count(), None)
+        return None if open_groups.count() else AlgebraResult(None, changes, changes.count(), None)
     unsure = keys_of(open_groups.select(*columns))
-    return Followed(keys, changes, changes.count(), unsure if unsure.count else None)
+    return AlgebraResult(keys, changes, changes.count(), unsure if unsure.count else None)
 
 
 def _most_groups(inputs: Readings, expected: int, stored: int | None) -> int | None:
@@ -169,7 +169,7 @@ def _may_forget(spark: SparkSession, algebra: Algebra, stored: Mapping[str, Data
     return large and (spark.conf.get("spark.sql.ansi.enabled") or "").strip().lower() == "false"
 
 
-def _is_exact(aggregate: Aggregate, rows: StructType, stored: DataType) -> bool:
+def _is_exact(aggregate: ResultAggregate, rows: StructType, stored: DataType) -> bool:
     """Whether an aggregate over these types does not depend on the order of its rows."""
     if aggregate.argument is None:
         return isinstance(stored, LongType)
@@ -205,12 +205,12 @@ class _Counted:
     `rows` counts those that its argument is not NULL in (or, of an average, that are surely so), `sum` sums them.
     """
 
-    aggregate: Aggregate
-    rows: Aggregate | None
-    sum: Aggregate | None
+    aggregate: ResultAggregate
+    rows: ResultAggregate | None
+    sum: ResultAggregate | None
 
     @classmethod
-    def of(cls, aggregate: Aggregate, algebra: Algebra, never_null: NeverNull) -> _Counted:
+    def of(cls, aggregate: ResultAggregate, algebra: Algebra, never_null: NeverNull) -> _Counted:
         argument = aggregate.argument
         if argument is None:
             return cls(aggregate, None, None)
@@ -395,7 +395,7 @@ def _value(one: _Counted, names: Mapping[str, str], stored: StructType, rows: St
     return _Value(value, (left >= 0) & exact & small, left > 0)
 
 
-def _extreme(aggregate: Aggregate, old: Column) -> _Value:
+def _extreme(aggregate: ResultAggregate, old: Column) -> _Value:
     """A least (greatest) value: the old one, unless it may have gone and nothing as good came."""
     least = aggregate.kind is AggregateKind.LEAST
     mark = f"{aggregate.kind.value}{aggregate.argument}"
@@ -408,7 +408,7 @@ def _extreme(aggregate: Aggregate, old: Column) -> _Value:
     return _Value(value, sure, sure & value.isNotNull())
 
 
-def _count(rows: Aggregate, names: Mapping[str, str], came: Column) -> Column:
+def _count(rows: ResultAggregate, names: Mapping[str, str], came: Column) -> Column:
     """How many rows are left, by the stored count and those that came."""
     more = F.col(_ROWS) if rows.kind is AggregateKind.COUNT_ROWS else came
     return F.coalesce(F.col(f"{_OLD}.{quoted(names[rows.column])}"), F.lit(0)) + more

@@ -27,7 +27,7 @@ MOST_IN_MEMORY = 1_000_000
 
 
 @dataclass(frozen=True)
-class Graph:
+class GraphRun:
     """The graph function of a table's query, in a session whose views are its inputs.
 
     `check` raises where it is cancelled.

@@ -43,7 +43,7 @@ from freshline.compute.covering_ranges import cover_ranges
 from freshline.compute.keys import BROADCAST_KEYS, Keys, keys_of
 from freshline.compute.literal import EPOCH, sql_literal
 from freshline.compute.materialize import FEW_ROWS, materialize_once
-from freshline.query.rules.affected_interval import AffectedInterval, Bound, Counted, Matches, Sessions
+from freshline.query.rules.affected_interval import AffectedInterval, AffectedSessions, Bound, Counted, Matches
 from freshline.values.names import quoted
 
 # Types of which equal values are one value.
@@ -221,7 +221,7 @@ def is_served(stretch: AffectedInterval, input_: StructType, table: StructType, 
             if kept.get(stretch.number.lower()) != LongType():
                 return False
             bounds = [stretch.first, stretch.last]
-        case Sessions() if stretch.last is not None:
+        case AffectedSessions() if stretch.last is not None:
             bounds = [stretch.place, stretch.last]
         case _:
             bounds = [stretch.place]
@@ -241,10 +241,10 @@ def interval_changes(
     rows of the keys are to be read.
     """
     match stretch:
-        case Sessions() if table is None and not stretch.keys:
+        case AffectedSessions() if table is None and not stretch.keys:
             # The times of all rows would be read in one partition.
             return None
-        case Sessions():
+        case AffectedSessions():
             return _session_interval_rows(stretch, changed, inputs.before, table)
         case Matches() if table is not None:
             return _match_interval_rows(stretch, changed, inputs.after, table)
@@ -255,7 +255,7 @@ def interval_changes(
 
 
 def _session_interval_rows(
-    sessions: Sessions, changed: DataFrame, before: DataFrame, table: DataFrame | None
+    sessions: AffectedSessions, changed: DataFrame, before: DataFrame, table: DataFrame | None
 ) -> IntervalRows:
     names, numbered = _names(sessions), _numbered(sessions)
     times, many = materialize_once(_times(sessions, changed).where(F.col(_AT).isNotNull()).distinct())
@@ -404,7 +404,7 @@ def _sent(rows: DataFrame, count: int) -> DataFrame:
     return F.broadcast(rows) if count <= BROADCAST_KEYS else rows
 
 
-def _stored_sessions(sessions: Sessions, table: DataFrame, ends: Sequence[tuple[int, int]]) -> DataFrame:
+def _stored_sessions(sessions: AffectedSessions, table: DataFrame, ends: Sequence[tuple[int, int]]) -> DataFrame:
     """The sessions of the table that may be near some times, by their keys and bounds."""
     assert sessions.first is not None
     assert sessions.last is not None
@@ -418,7 +418,7 @@ def _stored_sessions(sessions: Sessions, table: DataFrame, ends: Sequence[tuple[
     return table.select(*shown, low.alias(_LOW), high.alias(_HIGH))
 
 
-def _sessions_of(sessions: Sessions, rows: DataFrame, keys: Keys) -> DataFrame:
+def _sessions_of(sessions: AffectedSessions, rows: DataFrame, keys: Keys) -> DataFrame:
     """The sessions of all rows of some keys, by their keys and bounds.
 
     Where the query leaves rows out before it makes sessions, those here are wider: they contain whole ones of the

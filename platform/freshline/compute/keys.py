@@ -47,7 +47,7 @@ from freshline.compute.netting import NET, counted_by_value, is_compared, is_loo
 from freshline.compute.read_only import read_only
 from freshline.compute.searches import Searches
 from freshline.query.rules.algebra import SIGN
-from freshline.query.rules.keys import Affected, Stage
+from freshline.query.rules.keys import Affected, QueryStage
 from freshline.query.tree import RelationState, view_of
 from freshline.sql.placeholders import in_own_words
 from freshline.sql.tokens import in_lower_case
@@ -364,7 +364,7 @@ def comes_back(column: Column, kind: DataType) -> Column:
     return F.lit(True)
 
 
-def _provide(spark: SparkSession, stage: Stage, searches: Searches) -> None:
+def _provide(spark: SparkSession, stage: QueryStage, searches: Searches) -> None:
     """Make the views of one query inside the query."""
     new = read_only(spark, stage.new)
     new.createOrReplaceTempView(view_of(RelationState.NEW, stage.relation))
@@ -378,7 +378,7 @@ def _provide(spark: SparkSession, stage: Stage, searches: Searches) -> None:
 
 
 def _changed_of(
-    spark: SparkSession, stage: Stage, as_it_was: str, new: DataFrame, searches: Searches
+    spark: SparkSession, stage: QueryStage, as_it_was: str, new: DataFrame, searches: Searches
 ) -> tuple[DataFrame, int]:
     """The changed rows of a stage and how many; its view of the rows as they were is made too."""
     columns = stage.key_columns

@@ -115,12 +115,12 @@ class ReadNames:
 
 
 @dataclass(frozen=True)
-class Node:
+class PlanNode:
     """A plan or expression, as Spark prints it: its class, its fields and its children."""
 
     name: str
     facts: Mapping[str, Any]
-    children: tuple[Node, ...]
+    children: tuple[PlanNode, ...]
 
     @property
     def kind(self) -> str:
@@ -321,7 +321,7 @@ def _judge_trees(trees: Any, functions: Collection[str] = ALLOWED_FUNCTIONS) -> 
     return ReadNames(frozenset(relations), frozenset(common))
 
 
-def _check_node(node: Node) -> None:
+def _check_node(node: PlanNode) -> None:
     left_out = _NODES.get(node.kind)
     if left_out is None or not node.name.startswith(_CATALYST):
         meant = _MEANT.get(node.kind) or f"Spark takes it for {node.words}"
@@ -331,7 +331,7 @@ def _check_node(node: Node) -> None:
         raise ForbiddenQueryError(f"the {hidden[0]} of {node.words} cannot be inspected. Write it in another way.")
 
 
-def _relation(node: Node) -> str:
+def _relation(node: PlanNode) -> str:
     """The name that is read, in lower case."""
     if node.facts.get("isStreaming"):
         raise ForbiddenQueryError(f"{_joined(node.facts['multipartIdentifier'])} is read as a stream. {_ADVICE}")
@@ -365,7 +365,7 @@ def _check_function(name: str, allowed: Collection[str]) -> None:
     )
 
 
-def _check_options(node: Node) -> None:
+def _check_options(node: PlanNode) -> None:
     """Options are a map of plain texts, so that it is seen that none of them names a file."""
     name = _joined(node.facts["nameParts"])
     if name.lower() not in OPTION_FUNCTIONS:
@@ -396,7 +396,7 @@ def _is_ours(function: str) -> bool:
     return function == MATCH_FUNCTION or is_predicting(function)
 
 
-def _is_view(node: Node, views: Collection[str]) -> bool:
+def _is_view(node: PlanNode, views: Collection[str]) -> bool:
     if node.kind != "View" or node.facts.get("isTempView") is not True:
         return False
     return str(node.facts["desc"]["identifier"]["table"]).lower() in views
@@ -442,7 +442,7 @@ def _listed(several: Any) -> list[Any]:
     return [several.apply(number) for number in range(several.size())]
 
 
-def _literal(node: Node) -> str:
+def _literal(node: PlanNode) -> str:
     return f"{node.facts.get('value')} {node.facts['dataType']}"
 
 
@@ -450,12 +450,12 @@ def _count(trees: Any, kind: str) -> int:
     return sum(node.kind == kind for node in _nodes(trees))
 
 
-def _nodes(printed: Any, *, stop: Callable[[Node], bool] = lambda node: False) -> Iterator[Node]:
+def _nodes(printed: Any, *, stop: Callable[[PlanNode], bool] = lambda node: False) -> Iterator[PlanNode]:
     """Every node of a printed plan, those in fields of others too; nothing below one at which to stop."""
     waiting = [printed]
     while waiting:
         value = waiting.pop()
-        if isinstance(value, Node):
+        if isinstance(value, PlanNode):
             yield value
             if not stop(value):
                 waiting += [*reversed(value.children), *value.facts.values()]
@@ -466,11 +466,11 @@ def _nodes(printed: Any, *, stop: Callable[[Node], bool] = lambda node: False) -
             waiting += [_tree(value)] if is_tree else reversed(value)
 
 
-def _tree(flat: Sequence[dict[str, Any]]) -> Node:
+def _tree(flat: Sequence[dict[str, Any]]) -> PlanNode:
     """The root of a tree whose nodes Spark prints from the top, each with the number of its children."""
-    done: list[Node] = []
+    done: list[PlanNode] = []
     for facts in reversed(flat):
         children = tuple(done.pop() for _ in range(facts["num-children"]))
-        done.append(Node(facts["class"], facts, children))
+        done.append(PlanNode(facts["class"], facts, children))
     (root,) = done
     return root

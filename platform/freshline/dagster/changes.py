@@ -20,7 +20,7 @@ Overrides = frozenset[tuple[str, str]]
 Signature = tuple[frozenset[Known], Overrides]
 
 
-class Changes:
+class ProjectChanges:
     """Files and overrides of a project, as they were when somebody loaded them and as they are now.
 
     Files are known by what the file system says of them. Only overrides that are in force count, so that one that ends

@@ -35,7 +35,7 @@ from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import read_receipts
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.freshness import CHECK, DESCRIPTION, Verdict, verdict
-from freshline.dagster.inspection import Inspection, inspect, opened
+from freshline.dagster.inspection import ProjectInspection, inspect, opened
 from freshline.dagster.keys import AssetKeys
 from freshline.dagster.markdown import code_list
 from freshline.dagster.materialize import PROCESS, Connect, closable, failure, process_tag
@@ -43,7 +43,7 @@ from freshline.dagster.scheduler import ENGINE, sensor_states
 from freshline.declare.graph import Graph
 from freshline.errors import FreshlineError, SourceError
 from freshline.freshness.record import Heartbeat
-from freshline.report.alerts.history import WINDOW, Arrivals, History, add_records
+from freshline.report.alerts.history import WINDOW, Arrivals, RecordHistory, add_records
 from freshline.report.status import TableStatus, is_quarantining
 from freshline.values.names import TableName, quoted
 from freshline.values.receipt import Violation, added_up
@@ -106,7 +106,7 @@ def check_specs(graph: Graph, keys: AssetKeys) -> list[AssetCheckSpec]:
 
 
 def read_facts(
-    settings: Settings, control: ControlStore, inspection: Inspection, name: TableName, engine: Heartbeat | None
+    settings: Settings, control: ControlStore, inspection: ProjectInspection, name: TableName, engine: Heartbeat | None
 ) -> Facts:
     """Read what the checks of one table need. Reads its log where it has constraints, and its newest records."""
     spec, status = inspection.graph.spec(name), inspection.statuses[name]
@@ -115,7 +115,7 @@ def read_facts(
     arrivals = Arrivals()
     if is_quarantining(spec):
         records = control.refreshes(name, MOST_RECORDS, checks=False)
-        arrivals = add_records({}, reversed(records)).get(name, History()).arrivals(inspection.now)
+        arrivals = add_records({}, reversed(records)).get(name, RecordHistory()).arrivals(inspection.now)
     return Facts(spec, status, violations, arrivals, engine, inspection.reasons.get(name), inspection.now)
 
 
@@ -263,7 +263,7 @@ def evaluate_checks(
 
 
 def _known(
-    settings: Settings, control: ControlStore, inspection: Inspection, name: TableName, engine: Heartbeat | None
+    settings: Settings, control: ControlStore, inspection: ProjectInspection, name: TableName, engine: Heartbeat | None
 ) -> Iterator[Verdict]:
     yield verdict(inspection.statuses[name], inspection.statuses, inspection.graph.driving(name), inspection.reasons)
     yield from quick_verdicts(read_facts(settings, control, inspection, name, engine), settings)

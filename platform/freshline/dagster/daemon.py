@@ -18,7 +18,7 @@ from types import FrameType
 
 from dagster import DagsterInstance
 
-from freshline.dagster.changes import Changes
+from freshline.dagster.changes import ProjectChanges
 from freshline.dagster.internals import (
     DagsterDaemonController,
     WorkspaceFileTarget,
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(settings: Settings, instance: DagsterInstance) -> None:
     with ExitStack() as stack:
-        changes = Changes(settings)
+        changes = ProjectChanges(settings)
         registry = stack.enter_context(create_daemon_grpc_server_registry(instance, "WARNING"))
         daemons = [stack.enter_context(each) for each in create_daemons_from_instance(instance)]
         workspace = WorkspaceFileTarget([str(settings.root / "workspace.yaml")])

@@ -20,7 +20,7 @@ from dagster import AssetKey, DagsterInstance
 
 from freshline.commit.delta_log import Newest, position_at, position_of, read_newest, table_id
 from freshline.commit.warehouse import Warehouse
-from freshline.dagster.inspection import Inspection
+from freshline.dagster.inspection import ProjectInspection
 from freshline.dagster.internals import (
     CODE_VERSION_TAG,
     DATA_VERSION_IS_USER_PROVIDED_TAG,
@@ -48,7 +48,7 @@ OLDER = "an older one"
 
 
 @dataclass(frozen=True)
-class Input:
+class InputVersion:
     """A table or source that a table reads. One that does not drive it is a dimension: its rows were those of then."""
 
     name: TableName
@@ -60,7 +60,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Event:
+class NewestMaterialization:
     """The newest materialization that Dagster has of an asset; `number` is its place in Dagster's log."""
 
     version: str
@@ -69,7 +69,7 @@ class Event:
     tags: Mapping[str, str]
 
 
-def inputs_of(graph: Graph, name: TableName, keys: AssetKeys, warehouse: Warehouse) -> tuple[Input, ...]:
+def inputs_of(graph: Graph, name: TableName, keys: AssetKeys, warehouse: Warehouse) -> tuple[InputVersion, ...]:
     """The inputs of a table, as Dagster has them."""
     driving = frozenset(graph.driving(name))
     found = []
@@ -77,13 +77,13 @@ def inputs_of(graph: Graph, name: TableName, keys: AssetKeys, warehouse: Warehou
         spec = graph.spec(read)
         in_place = spec.is_read_in_place
         partitioned = partitions_definition(graph, spec) is not None
-        found.append(Input(read, keys[read], warehouse.location(spec), in_place, read in driving, partitioned))
+        found.append(InputVersion(read, keys[read], warehouse.location(spec), in_place, read in driving, partitioned))
     return tuple(found)
 
 
-def read_events(instance: DagsterInstance, keys: Collection[AssetKey]) -> dict[AssetKey, Event]:
+def read_events(instance: DagsterInstance, keys: Collection[AssetKey]) -> dict[AssetKey, NewestMaterialization]:
     """The newest materialization of each of these assets that has one."""
-    found: dict[AssetKey, Event] = {}
+    found: dict[AssetKey, NewestMaterialization] = {}
     for record in instance.get_asset_records(list(keys)) if keys else ():
         last = record.asset_entry.last_materialization_record
         if last is None:
@@ -91,7 +91,7 @@ def read_events(instance: DagsterInstance, keys: Collection[AssetKey]) -> dict[A
         event = last.event_log_entry.asset_materialization
         tags = {} if event is None else dict(event.tags or {})
         version = tags.get(DATA_VERSION_TAG, UNKNOWN)
-        found[record.asset_entry.asset_key] = Event(version, last.timestamp, last.storage_id, tags)
+        found[record.asset_entry.asset_key] = NewestMaterialization(version, last.timestamp, last.storage_id, tags)
     return found
 
 
@@ -141,13 +141,13 @@ def version_used(held: TablePosition | None, told: TablePosition, *, or_later: b
 
 
 def input_tags(
-    inputs: Iterable[Input],
+    inputs: Iterable[InputVersion],
     receipt: Receipt,
-    told: Mapping[AssetKey, Event],
+    told: Mapping[AssetKey, NewestMaterialization],
     data_timestamp: datetime | None,
     *,
     or_later: bool,
-    before: Event | None = None,
+    before: NewestMaterialization | None = None,
 ) -> dict[str, str]:
     """The tags of a materialization about the inputs that a table has used, by its newest receipt.
 
@@ -164,7 +164,12 @@ def input_tags(
 
 
 def _used(
-    each: Input, receipt: Receipt, event: Event | None, data_timestamp: datetime | None, *, or_later: bool
+    each: InputVersion,
+    receipt: Receipt,
+    event: NewestMaterialization | None,
+    data_timestamp: datetime | None,
+    *,
+    or_later: bool,
 ) -> str:
     held = receipt.table_position(each.name)
     if event is None:
@@ -178,7 +183,9 @@ def _used(
     return version_used(held, position_of(each.path, int(event.version)), or_later=or_later)
 
 
-def _pointer(each: Input, event: Event | None, used: str, before: Event | None) -> str:
+def _pointer(
+    each: InputVersion, event: NewestMaterialization | None, used: str, before: NewestMaterialization | None
+) -> str:
     """The event of an input after which all are new to the table: Dagster reads it where the input has partitions."""
     if event is None or not each.partitioned or used == event.version:
         return NULL_EVENT_POINTER
@@ -190,7 +197,7 @@ class VersionReports:
     """The versions that one tick of the supervisor reports. `moving` are the tables whose data version may change."""
 
     def __init__(
-        self, instance: DagsterInstance, look: Inspection, warehouse: Warehouse, moving: Collection[TableName]
+        self, instance: DagsterInstance, look: ProjectInspection, warehouse: Warehouse, moving: Collection[TableName]
     ) -> None:
         self._look = look
         self._warehouse = warehouse
@@ -246,7 +253,7 @@ class VersionReports:
             if each.name in self._moving and not each.in_place and (version := self._version(each.name)) is not None:
                 # Its event of this tick has no number yet, and is newer than the one that was reported before.
                 number = told[each.key].number if each.key in told else 0
-                told[each.key] = Event(str(version), self._look.now.timestamp(), number, {})
+                told[each.key] = NewestMaterialization(str(version), self._look.now.timestamp(), number, {})
         stamp = self._look.statuses[name].data_timestamp
         before = self._events.get(self._look.keys[name])
         return input_tags(inputs, receipt, told, stamp, or_later=name not in self._batch, before=before)

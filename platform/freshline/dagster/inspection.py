@@ -24,7 +24,7 @@ from freshline.values.settings import Settings
 
 
 @dataclass(frozen=True)
-class Inspection:
+class ProjectInspection:
     """The state of the tables at `now`. `left_alone` are those that must not be refreshed, `reasons` says why."""
 
     now: datetime
@@ -68,7 +68,7 @@ def inspect(
     now: datetime,
     *,
     own: str | None = None,
-) -> Inspection:
+) -> ProjectInspection:
     """Read the state of everything. `own` is the sensor that asks, if one does: its own tables are not paused."""
     intentions = control.intentions.read().at(now)
     graph = apply_overrides(graph, intentions)
@@ -82,7 +82,7 @@ def inspect(
             # Of tables only: rows that arrive are brought in all the same, see freshness/exclusion.py.
             paused |= {each.name: reason for each in graph.tables if (each.name in batch) is (sensor == BATCH)}
     left_alone, reasons = leave_alone(graph, intentions, paused)
-    return Inspection(now, graph, {status.table: status for status in found}, left_alone, reasons, keys)
+    return ProjectInspection(now, graph, {status.table: status for status in found}, left_alone, reasons, keys)
 
 
 def leave_alone(

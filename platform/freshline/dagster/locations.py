@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from freshline.dagster.changes import Changes
+from freshline.dagster.changes import ProjectChanges
 from freshline.dagster.internals import (
     DagsterUserCodeUnreachableError,
     GrpcServerCodeLocation,
@@ -33,7 +33,7 @@ _AGAIN_SECONDS = 60.0
 
 @contextmanager
 def kept_locations(
-    process: WorkspaceProcessContext, changes: Changes, renewed_after: float | None = None
+    process: WorkspaceProcessContext, changes: ProjectChanges, renewed_after: float | None = None
 ) -> Iterator[None]:
     """Keep the locations of `process` loaded until the block ends; after `renewed_after` seconds they load anew anyway.
 
@@ -51,7 +51,7 @@ def kept_locations(
 
 
 class _Keeper:
-    def __init__(self, process: WorkspaceProcessContext, changes: Changes, renewed_after: float | None) -> None:
+    def __init__(self, process: WorkspaceProcessContext, changes: ProjectChanges, renewed_after: float | None) -> None:
         self._process = process
         self._changes = changes
         self._renewed_after = renewed_after

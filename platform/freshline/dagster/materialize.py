@@ -37,7 +37,7 @@ from freshline.commit.event_time import open_windows, watermark_of
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.asset import step_name
 from freshline.dagster.columns import column_schema
-from freshline.dagster.data_versions import Input, input_tags, read_events
+from freshline.dagster.data_versions import InputVersion, input_tags, read_events
 from freshline.dagster.markdown import plain_list
 from freshline.dagster.partitions import (
     BACKFILL_RUN,
@@ -77,7 +77,7 @@ SCHEDULED = "freshline/scheduled"
 PROCESS = "freshline/process"
 
 
-class Requests(Protocol):
+class EngineRequests(Protocol):
     """The needed part of an engine's client: the events of one request.
 
     Closing the iterator early cancels the request.
@@ -86,7 +86,7 @@ class Requests(Protocol):
     def run(self, kind: str, **arguments: Any) -> Iterator[dict[str, Any]]: ...
 
 
-Connect = Callable[[Callable[[str], None]], Requests]
+Connect = Callable[[Callable[[str], None]], EngineRequests]
 
 MOST_SAMPLE_TEXT = 80
 
@@ -113,7 +113,7 @@ class Materialization:
     sample_rows: int = 0
     mask: Mask = field(default_factory=Mask)
     descriptions: Mapping[str, str] = field(default_factory=dict)
-    inputs: tuple[Input, ...] = ()
+    inputs: tuple[InputVersion, ...] = ()
     partitioned: bool = False
 
     @property

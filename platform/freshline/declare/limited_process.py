@@ -46,7 +46,7 @@ _KILL_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProcessLimits:
     """Seconds until the next answer, and bytes of memory of the process with all that it started."""
 
     seconds: float
@@ -125,11 +125,11 @@ class LimitedProcess:
         except OSError as error:
             LOG.debug("process %d takes no more messages: %s", self.pid, error)
 
-    def wait_until_ready(self, limits: Limits, look: Callable[[], None] = lambda: None) -> None:
+    def wait_until_ready(self, limits: ProcessLimits, look: Callable[[], None] = lambda: None) -> None:
         """Wait until it takes questions, so that starting does not count as an answer's time. Raises as `answer`."""
-        self.answer(Limits(START_SECONDS, limits.memory), look)
+        self.answer(ProcessLimits(START_SECONDS, limits.memory), look)
 
-    def answer(self, limits: Limits, look: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    def answer(self, limits: ProcessLimits, look: Callable[[], None] = lambda: None) -> dict[str, Any]:
         """The next answer. `look` is called several times a second and may raise.
 
         Raises LimitError, and EndedError for a process that ended by itself; it is killed in both cases.
@@ -229,7 +229,7 @@ class LimitedProcess:
                     LOG.debug("what process %d prints cannot be kept: %s", self.pid, error)
 
 
-class Channel:
+class ProcessChannel:
     """The process from inside: what it is asked and where it answers, with its standard streams out of the way."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from freshline.declare.cache import from_values, to_values
-from freshline.declare.limited_process import Channel, EndedError, LimitedProcess, LimitError, Limits
+from freshline.declare.limited_process import EndedError, LimitedProcess, LimitError, ProcessChannel, ProcessLimits
 from freshline.errors import DeclarationError, error_from_json
 from freshline.sql.clauses import Declaration
 from freshline.values.location import Location
@@ -34,7 +34,7 @@ class PythonLoader:
 
     def __init__(self, settings: Settings) -> None:
         self._root = settings.root
-        self._limits = Limits(settings.python_seconds, settings.python_memory)
+        self._limits = ProcessLimits(settings.python_seconds, settings.python_memory)
         self._process: LimitedProcess | None = None
         self._printed = 0
 
@@ -90,7 +90,7 @@ class PythonLoader:
 
 def main() -> None:
     """Answer the process that started this one, until it has nothing more to ask."""
-    channel = Channel()
+    channel = ProcessChannel()
     # The modules that every declaration needs are loaded before the time of the first one counts.
     from freshline.declare import python_file, table  # noqa: F401
     from freshline.declare.project import declare_python

@@ -33,7 +33,7 @@ C = TypeVar("C", bound=type)
 
 
 @dataclass(frozen=True)
-class Input:
+class ReadParameter:
     """The default of a parameter that reads a table: by `freshline.read` or `freshline.lookup`."""
 
     name: str
@@ -68,14 +68,14 @@ class TableArguments(TypedDict, total=False):
 _notes: ContextVar[tuple[str, list[Note]] | None] = ContextVar("freshline_notes", default=None)
 
 
-def read(name: str) -> Input:
+def read(name: str) -> ReadParameter:
     """The default of a parameter that reads the table `name`, for names with a namespace."""
-    return Input(name, is_lookup=False)
+    return ReadParameter(name, is_lookup=False)
 
 
-def lookup(name: str) -> Input:
+def lookup(name: str) -> ReadParameter:
     """The default of a parameter that reads the table `name` as a dimension, at a version pinned by the refresh."""
-    return Input(name, is_lookup=True)
+    return ReadParameter(name, is_lookup=True)
 
 
 @overload
@@ -556,8 +556,8 @@ class _NoteReader:
             return None
         default = parameter.default
         if default is parameter.empty:
-            default = Input(parameter.name, is_lookup=False)
-        if not isinstance(default, Input):
+            default = ReadParameter(parameter.name, is_lookup=False)
+        if not isinstance(default, ReadParameter):
             self.refuse(
                 f"parameter {parameter.name} has the default {default!r}. A default is "
                 "freshline.read('namespace.name') or freshline.lookup('name')."

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from freshline.compute.cancellation import Cancellation
 from freshline.declare.graph import Graph
-from freshline.engine.work import Job, Work
+from freshline.engine.work import Job, WorkQueue
 from freshline.errors import (
     CancelledError,
     FreshlineError,
@@ -28,7 +28,7 @@ from freshline.errors import (
     RestoreBusyError,
 )
 from freshline.freshness.exclusion import intended_exclusions
-from freshline.plan.backfill import Action, Chunk, RequestedBackfill, plan_backfill
+from freshline.plan.backfill import BackfillAction, BackfillChunk, RequestedBackfill, plan_backfill
 from freshline.plan.request import BACKFILL, RefreshRequest
 from freshline.refresh.partition_states import committed_keys, has_refreshed_whole, read_state_of_values, read_states
 from freshline.refresh.partitions import partition_column
@@ -82,16 +82,16 @@ class BackfillRequest:
 class _Run:
     """The progress of a backfill."""
 
-    done: list[Chunk] = field(default_factory=list)
-    failed: list[tuple[Chunk, Mapping[str, Any]]] = field(default_factory=list)
-    left: list[Chunk] = field(default_factory=list)
+    done: list[BackfillChunk] = field(default_factory=list)
+    failed: list[tuple[BackfillChunk, Mapping[str, Any]]] = field(default_factory=list)
+    left: list[BackfillChunk] = field(default_factory=list)
     seconds: float = 0.0
 
 
 class Backfills:
     """Plans and runs the backfills of one engine."""
 
-    def __init__(self, runtime: Runtime, work: Work, held: Callable[[], Any]) -> None:
+    def __init__(self, runtime: Runtime, work: WorkQueue, held: Callable[[], Any]) -> None:
         """`held` returns the tables that the loops leave alone now."""
         self._runtime = runtime
         self._work = work
@@ -107,7 +107,7 @@ class Backfills:
         reporter.report({"type": "plan", "id": asked.id, "chunks": shown})
         if asked.dry_run:
             return State.SUCCEEDED
-        run = _Run(left=[chunk for chunk in chunks if chunk.action is not Action.SKIP])
+        run = _Run(left=[chunk for chunk in chunks if chunk.action is not BackfillAction.SKIP])
         with self._lock:
             self._asked.append(asked)
         try:
@@ -151,7 +151,7 @@ class Backfills:
                 self._note(run, chunk, outcome, failed)
             run.left.pop(0)
 
-    def plan(self, graph: Graph, asked: BackfillRequest, cancellation: Cancellation) -> list[Chunk]:
+    def plan(self, graph: Graph, asked: BackfillRequest, cancellation: Cancellation) -> list[BackfillChunk]:
         """The chunks of a backfill. Raises PartitionError and RequestError for what cannot be asked."""
         spec = graph.spec(asked.table)
         if not isinstance(spec, TableSpec):
@@ -171,7 +171,7 @@ class Backfills:
 
     def _plan_values(
         self, graph: Graph, spec: TableSpec, asked: BackfillRequest, wanted: RequestedBackfill
-    ) -> list[Chunk]:
+    ) -> list[BackfillChunk]:
         values = (*asked.values, *_between(spec, asked)) if asked.ranges else asked.values
         for partition in values:
             if not spec.partitioned_by:
@@ -192,13 +192,13 @@ class Backfills:
         wanted = replace(wanted, values=tuple(dict.fromkeys(values)), finished=finished)
         return plan_backfill(graph, wanted, states, self._runtime.clock())
 
-    def _shown(self, chunk: Chunk) -> dict[str, object]:
+    def _shown(self, chunk: BackfillChunk) -> dict[str, object]:
         with self._lock:
             running = chunk.key is not None and self._running.get(chunk.table) == chunk.key
         shown = chunk.as_json()
         return {**shown, "state": str(PartitionState.RUNNING)} if running else shown
 
-    def _do(self, reporter: Teller, asked: BackfillRequest, chunk: Chunk, run: _Run) -> RefreshResult:
+    def _do(self, reporter: Teller, asked: BackfillRequest, chunk: BackfillChunk, run: _Run) -> RefreshResult:
         """One chunk, from its turn to its end."""
         reporter.progress(_progress(chunk, run), chunk.table)
         request = RefreshRequest(
@@ -233,7 +233,7 @@ class Backfills:
         )
 
     @contextmanager
-    def _noted(self, chunk: Chunk) -> Iterator[None]:
+    def _noted(self, chunk: BackfillChunk) -> Iterator[None]:
         if chunk.key is None:
             yield
             return
@@ -245,7 +245,7 @@ class Backfills:
             with self._lock:
                 self._running.pop(chunk.table, None)
 
-    def _note(self, run: _Run, chunk: Chunk, outcome: RefreshResult, failed: set[TableName]) -> None:
+    def _note(self, run: _Run, chunk: BackfillChunk, outcome: RefreshResult, failed: set[TableName]) -> None:
         run.seconds += outcome.seconds
         if outcome.state == State.SUCCEEDED:
             run.done.append(chunk)
@@ -279,11 +279,11 @@ class Backfills:
         return result
 
 
-def _name(chunk: Chunk) -> dict[str, Any]:
+def _name(chunk: BackfillChunk) -> dict[str, Any]:
     return {"table": str(chunk.table), "partition": chunk.key}
 
 
-def _progress(chunk: Chunk, run: _Run) -> str:
+def _progress(chunk: BackfillChunk, run: _Run) -> str:
     """The partition that is done now, how far the backfill is, and how long it may take."""
     ended = len(run.done) + len(run.failed)
     text = f"{chunk.key or 'refreshing'}, {ended + 1} of {ended + len(run.left)}"

@@ -48,7 +48,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
-class Limits:
+class PostLimits:
     """`body` is the most bytes of a body, packed and unpacked. `posts` are in memory at once, `of_source` of one.
 
     Together they bound the memory: bodies of 256 MB, and what four of them take while they are unpacked and cut.
@@ -101,7 +101,7 @@ class Ingest:
     root: Path
     environ: Mapping[str, str]
     landing: Landing = field(default_factory=Landing)
-    limits: Limits = field(default_factory=Limits)
+    limits: PostLimits = field(default_factory=PostLimits)
 
     def __post_init__(self) -> None:
         self._writers = ThreadPoolExecutor(_WRITERS, "ingest")

@@ -1,6 +1,6 @@
 """The loops, which keep the tables by their modes while nobody asks for it (rule 3 of docs/rules.md).
 
-One thread decides, the threads of `Work` do. A table is wished for because an input of it has a new version
+One thread decides, the threads of `WorkQueue` do. A table is wished for because an input of it has a new version
 (continuous), or because it is due (all modes), or because one that is due depends on it. A source that is watched is
 wished for every second or so. `freshness/schedule.py` decides which wish is fulfilled when. A failed refresh waits
 longer each time before it is tried again, and never ends the loops.
@@ -27,7 +27,7 @@ from freshline.compute.cancellation import Cancellation
 from freshline.declare.graph import Graph
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.metrics import Look
-from freshline.engine.work import Job, Work
+from freshline.engine.work import Job, WorkQueue
 from freshline.errors import DefinitionChangedError, FreshlineError
 from freshline.freshness.alter import decide_suspension
 from freshline.freshness.due import due_tables, next_due, poll_seconds, with_driving
@@ -103,7 +103,7 @@ class Loops:
         self,
         runtime: Runtime,
         effective_graph: EffectiveGraph,
-        work: Work,
+        work: WorkQueue,
         random_number: Callable[[], float] = random.random,
         on_look: Callable[[Look], None] = lambda _: None,
     ) -> None:

@@ -43,15 +43,15 @@ from freshline.engine.failpoint import read_failpoint
 from freshline.engine.lock import WarehouseLock
 from freshline.engine.loops import Loops
 from freshline.engine.maintenance import Maintenance
-from freshline.engine.metrics import Activity, Metrics, Surroundings, open_by_kind
+from freshline.engine.metrics import Activity, Metrics, MetricSources, open_by_kind
 from freshline.engine.process import ProcessId
 from freshline.engine.python_tables import PythonTables
 from freshline.engine.requests import KINDS, Request, Requests
 from freshline.engine.scrape_files import chosen_token, forget_target, write_target, write_token
-from freshline.engine.server import Server, bind
+from freshline.engine.server import EngineServer, bind
 from freshline.engine.state_file import EngineState, remove_state, write_state
 from freshline.engine.telemetry import Lineage, Tracing, open_lineage, open_tracing
-from freshline.engine.work import Job, Work
+from freshline.engine.work import Job, WorkQueue
 from freshline.errors import EngineError, FreshlineError, RefreshError, StorageError
 from freshline.refresh.runtime import utc_now
 from freshline.report.log_lines import line_formatter
@@ -106,9 +106,9 @@ class Engine:
         self._drain_seconds = DRAIN_SECONDS
         self._state: EngineState | None = None
         self._loops_lock = threading.Lock()
-        self._work = Work(self._refresh, settings.parallel_refreshes, self._on_outcome, self._takes_long)
+        self._work = WorkQueue(self._refresh, settings.parallel_refreshes, self._on_outcome, self._takes_long)
         self._metrics = Metrics(
-            Surroundings(
+            MetricSources(
                 version=__version__,
                 graph=lambda: effective_graph.graph,
                 look=lambda counted: self._loops.status(counted=counted),
@@ -352,7 +352,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         ingest = _open_ingest(lambda: declarations.graph, settings.root, failpoint)
         if ingest is not None:
             stack.callback(ingest.close)
-        server = Server(None, token, listener, ingest=ingest, scrape_token=scrape_token)
+        server = EngineServer(None, token, listener, ingest=ingest, scrape_token=scrape_token)
         # Posts need neither Spark nor the control store.
         server.start()
         stack.callback(server.stop)

@@ -69,7 +69,7 @@ class Activity:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class MetricSources:
     """The parts of the engine that metrics read.
 
     `look` reads the status of all tables, with counts or without. `activity`, `alerts` and `heap` are called when they
@@ -89,7 +89,7 @@ class Surroundings:
 class Metrics:
     """The metrics of one engine. The engine reports each refresh that ended, and each check of the tables."""
 
-    def __init__(self, surroundings: Surroundings, passed: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, surroundings: MetricSources, passed: Callable[[], float] = time.monotonic) -> None:
         self._surroundings = surroundings
         self._passed = passed
         self._changed = threading.Condition()

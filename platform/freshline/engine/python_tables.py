@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.inputs import SEQ, Pinned
-from freshline.declare.limited_process import EndedError, LimitedProcess, LimitError, Limits
+from freshline.declare.limited_process import EndedError, LimitedProcess, LimitError, ProcessLimits
 from freshline.errors import CancelledError, PythonLimitError, QueryError
 from freshline.values.names import TableName, quoted
 from freshline.values.process import Process
@@ -206,7 +206,7 @@ class PythonTables:
         )
         try:
             process.wait_until_ready(
-                Limits(self._settings.python_seconds, self._settings.python_memory), cancellation.check
+                ProcessLimits(self._settings.python_seconds, self._settings.python_memory), cancellation.check
             )
         except (LimitError, EndedError) as error:
             raise QueryError(
@@ -242,10 +242,10 @@ class PythonTables:
         worker.answered = False
         worker.process.send(request)
         try:
-            answer = worker.process.answer(Limits(seconds, self._settings.python_memory), look)
+            answer = worker.process.answer(ProcessLimits(seconds, self._settings.python_memory), look)
             while answer.get("view") != request["view"]:
                 # From a copy of the process that a function made.
-                answer = worker.process.answer(Limits(seconds, self._settings.python_memory), look)
+                answer = worker.process.answer(ProcessLimits(seconds, self._settings.python_memory), look)
         except LimitError as error:
             raise PythonLimitError(str(spec.name), query.function, error.sentence, where=query.path) from error
         except EndedError as error:

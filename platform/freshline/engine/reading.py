@@ -41,7 +41,7 @@ def utc_now() -> datetime:
 
 
 @dataclass(frozen=True)
-class Portion:
+class ReadStep:
     """The result of one step of a reader: the rows of version `to`, or the changes after `after` up to `to`."""
 
     data: pa.Table
@@ -143,13 +143,13 @@ class TableReader:
         """The version up to which everything was handed out, None before the first portion."""
         return self._read
 
-    def next(self) -> Portion | None:
+    def next(self) -> ReadStep | None:
         """The next portion; None where nothing is new, or the read has an end and came to it. Raises ReadError."""
         table = str(self._found.name)
         begin = self._begin
         # The place moves when the portion is there: a read that failed is tried again from the same one.
         if begin is not None and begin.rows is not None:
-            portion = Portion(self._found.rows(begin.rows), None, begin.rows)
+            portion = ReadStep(self._found.rows(begin.rows), None, begin.rows)
             self._begin = None if begin.after is None else Read(None, begin.after, begin.to, begin.then)
             self._read = begin.rows
             return portion
@@ -163,14 +163,14 @@ class TableReader:
         found = None
         if to > after:
             read_history(self._found.path, table).require_changes(after, to)
-            found = Portion(self._found.changes(after, to), after, to)
+            found = ReadStep(self._found.changes(after, to), after, to)
         self._begin = None
         if self._then is not None:
             self._then = max(to, self._then)
         self._read = to
         return found
 
-    def __iter__(self) -> Iterator[Portion]:
+    def __iter__(self) -> Iterator[ReadStep]:
         """The rows or changes that are there now, portion by portion."""
         while (portion := self.next()) is not None:
             yield portion

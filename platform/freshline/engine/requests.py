@@ -29,7 +29,7 @@ from freshline.declare.graph import Graph
 from freshline.engine.backfills import Backfills, read_backfill, read_partition_values
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.process import ProcessId
-from freshline.engine.work import Job, Work
+from freshline.engine.work import Job, WorkQueue
 from freshline.errors import CancelledError, EngineError, FreshlineError, RefreshError, RequestError
 from freshline.freshness.exclusion import TableExclusion, intended_exclusions
 from freshline.plan.definition import ChangeClass
@@ -143,7 +143,7 @@ class Requests:
         self,
         runtime: Runtime,
         effective_graph: EffectiveGraph,
-        work: Work,
+        work: WorkQueue,
         due: Callable[[Graph], Sequence[TableName]],
     ) -> None:
         """`due` says what one evaluation of the graph would refresh."""

@@ -75,7 +75,7 @@ def bind(port: int) -> socket.socket:
     return listener
 
 
-class Server:
+class EngineServer:
     """Serves one engine in a thread of its own; a request must be whole within `request_seconds`.
 
     Without a `control` it answers 503 to whoever knows the token, until it is given one by `attach`. `ingest` takes
@@ -96,7 +96,7 @@ class Server:
         self._app: ASGIApp = _answer_later if control is None else application(control)
         self.port = int(listener.getsockname()[1])
         config = uvicorn.Config(
-            Guard(self._serve, token, self.port, ingest, scrape_token),
+            TokenGuard(self._serve, token, self.port, ingest, scrape_token),
             http=bounded(request_seconds=request_seconds),
             log_config=None,
             access_log=False,
@@ -136,7 +136,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Guard:
+class TokenGuard:
     """Lets through what bears the token and names a loopback host.
 
     Posts to `ingest` bear others, which it judges. `scrape_token` lets a reader of the metrics through.

@@ -73,7 +73,7 @@ class Places:
         return self.most > 1 and manual >= self.most - 1
 
 
-class Work:
+class WorkQueue:
     """A few threads that run jobs, and half as many more (one at least) that backfills have for themselves.
 
     `refresh` does one; it is called in one thread for one table at a time. `on_outcome` gets each job with its outcome,

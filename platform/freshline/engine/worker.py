@@ -39,11 +39,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from freshline.declare.limited_process import Channel
+from freshline.declare.limited_process import ProcessChannel
 from freshline.declare.python_file import load_function
 from freshline.errors import FreshlineError
 from freshline.keyed.batches import FROM, KEY, KIND, LAYER, STATE, TIMER, replay_batches
-from freshline.keyed.batches import Process as KeyedProcess
+from freshline.keyed.batches import KeyedProcess as KeyedProcess
 from freshline.values.names import RESERVED_COLUMN, column_mistake
 from freshline.values.query import PythonQuery
 
@@ -51,7 +51,7 @@ from freshline.values.query import PythonQuery
 class Worker:
     """Computes views for the engine, each in a Connect session of its own that lives as long as its view."""
 
-    def __init__(self, root: Path, remote: str, channel: Channel) -> None:
+    def __init__(self, root: Path, remote: str, channel: ProcessChannel) -> None:
         self._root = root
         self._remote = remote
         self._channel = channel
@@ -300,7 +300,7 @@ def main() -> None:
     """Serve the engine that started this process."""
     os.register_at_fork(after_in_child=leave_connections_to_parent)
     root = Path(sys.argv[1])
-    channel = Channel()
+    channel = ProcessChannel()
     messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     worker = Worker(root, os.environ["SPARK_REMOTE"], channel)
     threading.Thread(target=worker.work, args=(messages,), name="work", daemon=True).start()

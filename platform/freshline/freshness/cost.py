@@ -22,7 +22,7 @@ ALTERNATIVES = tuple(Freshness(seconds) for seconds in (5, 30, 60, 300, 1_800, 3
 
 
 @dataclass(frozen=True)
-class Target:
+class FreshnessCost:
     """The cost of one freshness for a table, with the tables that drive it made as fresh where that is needed.
 
     `refreshes_an_hour` are those of the table itself, `cpu_seconds_an_hour` are those of the table and all that drives
@@ -52,8 +52,8 @@ class FreshnessExplained:
 
     judged: Feasibility
     lag: PredictedLag
-    own: Target
-    others: tuple[Target, ...]
+    own: FreshnessCost
+    others: tuple[FreshnessCost, ...]
 
     def as_json(self) -> dict[str, Any]:
         """The object that `freshline explain --freshness --json` prints."""
@@ -105,7 +105,7 @@ class FreshnessExplained:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredCosts:
     """The measured cost of refreshes; names that were never measured are missing.
 
     `seconds` is what one refresh of each table surely takes, `due_seconds` what the engine counts on so as to begin
@@ -120,7 +120,7 @@ class Measured:
     records: Callable[[TableName], Sequence[RefreshResult]] = lambda _: ()
 
 
-def explain_freshness(graph: Graph, name: TableName, measured: Measured) -> FreshnessExplained:
+def explain_freshness(graph: Graph, name: TableName, measured: MeasuredCosts) -> FreshnessExplained:
     """Explain the promise of one table. `graph` has the freshness in force."""
     spec = graph.spec(name)
     seconds, cpu = measured.seconds, measured.cpu
@@ -143,14 +143,14 @@ def _target(
     freshness: Freshness,
     seconds: Mapping[TableName, float],
     cpu: Mapping[TableName, float],
-) -> Target:
+) -> FreshnessCost:
     drivers = _drivers(graph, name)
     wanted = {one: min(freshness, graph.freshness(one)) for one in drivers if is_brought_in(graph.specs[one])}
     as_fresh = graph.with_freshness({**wanted, name: freshness})
     judged = judge_promises(as_fresh, seconds)
     runs = {one: _refreshes_an_hour(judged[one]) for one in (*wanted, name)}
     known = all(one in cpu for one in runs)
-    return Target(
+    return FreshnessCost(
         freshness,
         as_fresh.mode(name),
         judged[name].feasible,

@@ -228,7 +228,7 @@ def _is_same_data(before: LagSample, sample: LagSample) -> bool:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenLag:
     """The state of one table that is kept from one check of its lag to the next.
 
     `last` is the newest sample, and `pending` the span that is not written yet, None directly after it was. `on_line`
@@ -240,7 +240,7 @@ class Seen:
     on_line: bool = True
 
 
-def look(before: Seen | None, sample: LagSample) -> tuple[Seen, LagSpan | None]:
+def look(before: SeenLag | None, sample: LagSample) -> tuple[SeenLag, LagSpan | None]:
     """The state after a check, and the span to write, if one is over.
 
     A span ends with its minute, or after ten minutes where its samples lie on one line; also when the promise breaks or
@@ -248,11 +248,11 @@ def look(before: Seen | None, sample: LagSample) -> tuple[Seen, LagSpan | None]:
     """
     if before is None:
         # At once: a page has the table from its first check on.
-        return Seen(sample, None), LagSpan.of(sample)
+        return SeenLag(sample, None), LagSpan.of(sample)
     seconds, late = judged(before.last, sample)
     added = replace(LagSpan.of(sample), judged_seconds=seconds, late_seconds=late)
     if sample.at < before.last.at:
-        return Seen(sample, added), before.pending
+        return SeenLag(sample, added), before.pending
     pending = added if before.pending is None else before.pending.with_span(added)
     on_line = before.on_line and _is_same_data(before.last, sample)
     other_promise = before.last.freshness_seconds != sample.freshness_seconds
@@ -260,8 +260,8 @@ def look(before: Seen | None, sample: LagSample) -> tuple[Seen, LagSpan | None]:
     length = sample.at - pending.first_at
     ends = length >= LONGEST_SPAN or (not on_line and sample.at.minute != pending.first_at.minute)
     if ends or other_promise or turned:
-        return Seen(sample, None), pending
-    return Seen(sample, pending, on_line), None
+        return SeenLag(sample, None), pending
+    return SeenLag(sample, pending, on_line), None
 
 
 def _is_late(sample: LagSample) -> bool:

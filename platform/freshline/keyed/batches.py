@@ -29,7 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from freshline.keyed.replay import OutOfTimeError, ProcessError, Replay, Row, Target, shortened
+from freshline.keyed.replay import OutOfTimeError, OutputTarget, ProcessError, Replay, Row, shortened
 from freshline.keyed.state import Shared, instance_of, keep, read
 from freshline.keyed.state_types import state_type
 from freshline.keyed.values import checker, comparable
@@ -56,7 +56,7 @@ class ProcessFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Process:
+class KeyedProcess:
     """The class that makes the rows of a table and its limits, as Spark's processes get them.
 
     `make` makes an instance of the class. `keys` and `order` are names of columns of the input. `columns` is the schema
@@ -84,13 +84,13 @@ class Process:
     state: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def target(self) -> Target:
+    def target(self) -> OutputTarget:
         """The output, columns and key by which the replay checks rows."""
         names = [name.lower() for name in self.columns.names]
         keys = [name.lower() for name in self.keys]
         own = tuple(names.index(key) for key in keys) if set(keys) <= set(names) else ()
         columns = tuple((field.name, checker(field.type)) for field in self.columns)
-        return Target(self.output.lower(), columns, frozenset(name.lower() for name in self.outputs), own)
+        return OutputTarget(self.output.lower(), columns, frozenset(name.lower() for name in self.outputs), own)
 
     @property
     def watermark(self) -> datetime | None:
@@ -100,7 +100,7 @@ class Process:
         return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
 
 
-def replay_batches(process: Process) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def replay_batches(process: KeyedProcess) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for Spark's mapInArrow, over rows that are sorted by the key and within it.
 
     Raises ProcessFailed.
@@ -132,7 +132,7 @@ def replay_batches(process: Process) -> Callable[[Iterator[pa.RecordBatch]], Ite
 class _Partition:
     """The rows of one partition, and what has been made of them."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: KeyedProcess) -> None:
         self.process = process
         self.key: dict[str, Any] = {}
         self.rows: list[tuple[Any, ...]] = []
@@ -342,7 +342,7 @@ def _set_time(seconds: float) -> float:
 
 
 @contextmanager
-def _limited(process: Process) -> Iterator[None]:
+def _limited(process: KeyedProcess) -> Iterator[None]:
     """The limits of time and memory of a table, for as long as its rows are made in this process."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     most = _address_space() + process.memory

@@ -65,7 +65,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Target:
+class OutputTarget:
     """The rows that a table takes of those that a class puts out.
 
     `output` is its name, empty for the main table. `columns` are names with checks of their values. `outputs` are
@@ -82,7 +82,7 @@ class Target:
 class Out:
     """The second argument of `row` and `timer`, by which they put out rows and set timers."""
 
-    def __init__(self, target: Target, key: tuple[Any, ...], timers: list[Timer] | None, number: int = 0) -> None:
+    def __init__(self, target: OutputTarget, key: tuple[Any, ...], timers: list[Timer] | None, number: int = 0) -> None:
         """`number` is that of the next timer."""
         self._target = target
         self._key = key
@@ -157,7 +157,7 @@ def _names(columns: Iterable[tuple[str, Checker]]) -> str:
 
 
 @dataclass(frozen=True)
-class Progress:
+class ReplayProgress:
     """The progress of a replay: the timers that wait, and the number of the next one.
 
     `last` is the time of the last row. `ran` is the latest time of those timers that ran behind the last row, in UTC.
@@ -190,18 +190,18 @@ class Replay:
     def __init__(
         self,
         make: Callable[[], Any],
-        target: Target,
+        target: OutputTarget,
         key: Mapping[str, Any],
         until: datetime | None,
         *,
         has_timer: bool,
         file: str,
-        progress: Progress | None = None,
+        progress: ReplayProgress | None = None,
     ) -> None:
         self.key = key
         self.until = until
         self._file = file
-        before = Progress([] if has_timer else None, 0, None, None) if progress is None else progress
+        before = ReplayProgress([] if has_timer else None, 0, None, None) if progress is None else progress
         self._timers = before.timers
         self._last, self._ran = before.last, before.ran
         self.out = Out(target, tuple(key.values()), self._timers, before.number)
@@ -233,9 +233,9 @@ class Replay:
         return self._timers[0].due if self._timers else None
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ReplayProgress:
         """The progress of this replay, after its end."""
-        return Progress(self._timers, self.out.number, self._last, self._ran)
+        return ReplayProgress(self._timers, self.out.number, self._last, self._ran)
 
     def _run_timers(self, before: datetime | None) -> None:
         timers, until = self._timers, self.until

@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from freshline.keyed.replay import PASSED_ON, ProcessError, Progress, Replay, Timer, shortened
+from freshline.keyed.replay import PASSED_ON, ProcessError, Replay, ReplayProgress, Timer, shortened
 from freshline.keyed.state_types import Room, StateType, UnkeptError, WrongTypeError, read_values, write_values
 
 # States with another number are not read.
@@ -84,7 +84,7 @@ class StoredState:
     key: tuple[Any, ...]
     last: tuple[Any, ...]
     until: datetime | None
-    progress: Progress
+    progress: ReplayProgress
     attributes: dict[str, Any]
 
 
@@ -148,7 +148,7 @@ def read(data: str, declared: Mapping[str, StateType]) -> StoredState | None:
             read_values(key),
             read_values(last),
             until,
-            Progress(waiting, next_number, last_time, ran),
+            ReplayProgress(waiting, next_number, last_time, ran),
             {name: declared[name].read(value) for name, value in attributes.items()},
         )
     except PASSED_ON:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from freshline.merges.aggregates import Aggregate, parse_aggregate
-from freshline.merges.sequence import Sequence
+from freshline.merges.sequence import MergeSequence
 from freshline.values.merge import Expression, Merge, Problem
 from freshline.values.options import Kind, Option, Options
 from freshline.values.rules import nearest
@@ -49,11 +49,11 @@ class AggregateMerge(Merge):
     )
 
     folded: tuple[Folded, ...] = ()
-    sequence: Sequence | None = None
+    sequence: MergeSequence | None = None
 
     @classmethod
     def declare(cls, options: Options) -> AggregateMerge:
-        return cls(_folded(options), Sequence.declare(options))
+        return cls(_folded(options), MergeSequence.declare(options))
 
     @property
     def meaning(self) -> tuple[object, ...]:

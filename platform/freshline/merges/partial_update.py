@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from freshline.merges.aggregates import Aggregate, parse_aggregate
 from freshline.merges.one_row import tie_columns
-from freshline.merges.sequence import Sequence, tie_expressions
+from freshline.merges.sequence import MergeSequence, tie_expressions
 from freshline.values.merge import DELETE, Expression, Merge, Problem
 from freshline.values.options import Kind, Option, Options
 from freshline.values.rules import nearest
@@ -42,7 +42,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Group:
+class SequenceGroup:
     """Columns that follow one order: that of the SQL expressions `by`, the first of which counts most."""
 
     name: str
@@ -72,8 +72,8 @@ class PartialUpdate(Merge):
         Option(DELETE_GROUP, "the group whose last row decides whether the key is there"),
     )
 
-    groups: tuple[Group, ...] = ()
-    sequence: Sequence | None = None
+    groups: tuple[SequenceGroup, ...] = ()
+    sequence: MergeSequence | None = None
     tie_breaker: str | None = None
     delete_when: str | None = None
     delete_group: str | None = None
@@ -82,7 +82,7 @@ class PartialUpdate(Merge):
     def declare(cls, options: Options) -> PartialUpdate:
         groups = _groups(options)
         ties, condition = options.text("merge.tie-breaker"), options.text("merge.delete-when")
-        sequence = Sequence.declare(options, shares_ties=bool(groups))
+        sequence = MergeSequence.declare(options, shares_ties=bool(groups))
         if not groups and sequence is None and not options.beginning(GROUP):
             options.problems.add(
                 "OPTION_NEEDS",
@@ -155,7 +155,7 @@ class PartialUpdate(Merge):
     def find_problems(self, spec: TableSpec) -> tuple[Problem, ...]:
         keys = {key.lower() for key in spec.primary_key}
         columns = [column for column in spec.columns or () if column.lower() not in keys]
-        found, placed = list[Problem](), dict[str, Group]()
+        found, placed = list[Problem](), dict[str, SequenceGroup]()
         for group in self.groups:
             for item in group.items:
                 sentence = _why_not(item, placed, keys, columns)
@@ -168,7 +168,7 @@ class PartialUpdate(Merge):
 
     def _shared_sequences(self, spec: TableSpec) -> list[Problem]:
         """A column of the table by which two groups follow belongs to neither of them by itself."""
-        owners, found = dict[str, Group](), list[Problem]()
+        owners, found = dict[str, SequenceGroup](), list[Problem]()
         for group, items in zip(self.groups, self.columns_of(spec), strict=True):
             for item in items:
                 other = owners.setdefault(item.column.lower(), group)
@@ -244,9 +244,9 @@ def order_of(number: int) -> str:
     return f"_freshline_group{number}"
 
 
-def _groups(options: Options) -> tuple[Group, ...]:
+def _groups(options: Options) -> tuple[SequenceGroup, ...]:
     """The groups that are declared; problems are added to those of `options`."""
-    found, separators = list[Group](), options.beginning(SEPARATOR)
+    found, separators = list[SequenceGroup](), options.beginning(SEPARATOR)
     for name, text in options.beginning(GROUP).items():
         try:
             group = _group(name, text, separators)
@@ -260,7 +260,7 @@ def _groups(options: Options) -> tuple[Group, ...]:
     return tuple(found)
 
 
-def _group(name: str, text: str, separators: Mapping[str, str]) -> Group:
+def _group(name: str, text: str, separators: Mapping[str, str]) -> SequenceGroup:
     """The group that an option describes; raises ValueError with a sentence."""
     if not re.fullmatch(r"\w+", name):
         raise ValueError("the name of a group is of letters, digits and underscores. Correct it.")
@@ -284,7 +284,7 @@ def _group(name: str, text: str, separators: Mapping[str, str]) -> Group:
     from freshline.sql.expression import parse_expression
 
     parse_expression(rest, several=True)
-    return Group(name, tuple(items), split_expressions(rest))
+    return SequenceGroup(name, tuple(items), split_expressions(rest))
 
 
 def _plain_name(expression: str) -> str | None:
@@ -295,7 +295,7 @@ def _plain_name(expression: str) -> str | None:
     return text[1:-1].replace("``", "`").lower() if re.fullmatch(r"`(?:[^`]|``)+`", text) else None
 
 
-def _why_not(item: Item, placed: Mapping[str, Group], keys: set[str], columns: list[str]) -> str | None:
+def _why_not(item: Item, placed: Mapping[str, SequenceGroup], keys: set[str], columns: list[str]) -> str | None:
     """The reason why a column cannot be in a group; None where it can."""
     name = item.column.lower()
     if name in keys:

@@ -12,14 +12,14 @@ BY_ARRIVAL = "arrival"
 
 
 @dataclass(frozen=True)
-class Sequence:
+class MergeSequence:
     """`merge.sequence` and `merge.tie-breaker`. An `expression` of None is the arrival in a log table."""
 
     expression: str | None
     tie_breaker: str | None = None
 
     @classmethod
-    def declare(cls, options: Options, *, shares_ties: bool = False) -> Sequence | None:
+    def declare(cls, options: Options, *, shares_ties: bool = False) -> MergeSequence | None:
         """The order that is declared, None where none is; problems are added to those of `options`.
 
         With `shares_ties` the tie-breaker is also that of other orders, and so may stand beside arrival.

@@ -20,7 +20,7 @@ MOST_REPEATED = 10_000
 MOST_NESTED = 100
 
 
-class PatternError(Exception):
+class PatternTextError(Exception):
     """A text that is no pattern; `offset` is where in it, in characters."""
 
     def __init__(self, message: str, offset: int) -> None:
@@ -37,7 +37,7 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Sequence:
+class PatternSequence:
     """All of the parts, one behind another; without parts, no row."""
 
     parts: tuple[Pattern, ...]
@@ -77,7 +77,7 @@ class Anchor:
     is_start: bool
 
 
-Pattern = Variable | Sequence | Alternation | Repetition | Exclusion | Anchor
+Pattern = Variable | PatternSequence | Alternation | Repetition | Exclusion | Anchor
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<name>[^\W\d]\w*)|(?P<quoted>`(?:[^`]|``)*`|\"(?:[^\"]|\"\")*\")"
@@ -99,8 +99,8 @@ def variables_of(pattern: Pattern) -> tuple[str, ...]:
 def _variables(pattern: Pattern) -> Iterator[str]:
     if isinstance(pattern, Variable):
         yield pattern.name
-    elif isinstance(pattern, Sequence | Alternation):
-        for part in pattern.parts if isinstance(pattern, Sequence) else pattern.options:
+    elif isinstance(pattern, PatternSequence | Alternation):
+        for part in pattern.parts if isinstance(pattern, PatternSequence) else pattern.options:
             yield from _variables(part)
     elif isinstance(pattern, Repetition | Exclusion):
         yield from _variables(pattern.part)
@@ -118,7 +118,7 @@ class _Parser:
             token = _TOKEN.match(text, place)
             if token is None:
                 offset = place + len(text[place:]) - len(text[place:].lstrip())
-                raise PatternError(f"{text[offset : offset + 10]!r} is no part of a pattern", offset)
+                raise PatternTextError(f"{text[offset : offset + 10]!r} is no part of a pattern", offset)
             self.tokens.append(token)
             place = token.end()
 
@@ -135,11 +135,11 @@ class _Parser:
     def _mark(self) -> str:
         return "".join((self._token["mark"] or "").split()) if self.next < len(self.tokens) else ""
 
-    def _error(self, message: str) -> PatternError:
+    def _error(self, message: str) -> PatternTextError:
         if self.next < len(self.tokens):
             token = self._token
-            return PatternError(message, token.start() + len(token[0]) - len(token[0].lstrip()))
-        return PatternError(message, len(self.text))
+            return PatternTextError(message, token.start() + len(token[0]) - len(token[0].lstrip()))
+        return PatternTextError(message, len(self.text))
 
     def _take(self, mark: str, within: str) -> None:
         if self._mark() != mark:
@@ -165,7 +165,7 @@ class _Parser:
         if not parts:
             self.next = first
             raise self._error("a pattern is missing here. No row at all is written ()")
-        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+        return parts[0] if len(parts) == 1 else PatternSequence(tuple(parts))
 
     def _repeated(self) -> Pattern:
         part = self._primary()
@@ -218,7 +218,7 @@ class _Parser:
             self.next += 1
             if self._mark() == ")":
                 self.next += 1
-                return Sequence(())
+                return PatternSequence(())
             inner = self._alternation()
             self._take(")", "(")
             return inner
@@ -244,7 +244,7 @@ class _Parser:
         if len(parts) > MOST_PERMUTED:
             self.next = begin
             raise self._error(f"PERMUTE has {len(parts)} parts, and at most {MOST_PERMUTED} are put in every order")
-        orders = tuple(Sequence(order) for order in permutations(parts))
+        orders = tuple(PatternSequence(order) for order in permutations(parts))
         return orders[0] if len(orders) == 1 else Alternation(orders)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from freshline.patterns.pattern import Alternation, Anchor, Exclusion, Pattern, Repetition, Sequence, Variable
+from freshline.patterns.pattern import Alternation, Anchor, Exclusion, Pattern, PatternSequence, Repetition, Variable
 
 # The place behind the last one: the match is complete.
 MATCH = -1
@@ -99,7 +99,7 @@ class _Code:
             raise PatternTooLargeError
         if isinstance(pattern, Variable):
             self.steps.append(_Step("row", self.numbers[pattern.name], excluded))
-        elif isinstance(pattern, Sequence):
+        elif isinstance(pattern, PatternSequence):
             for part in pattern.parts:
                 self.add(part, excluded=excluded)
         elif isinstance(pattern, Exclusion):

@@ -29,7 +29,7 @@ REDECLARED = "its declaration changed, which all partitions take up together"
 FIRST = "it has no version yet; its first refresh brings in all partitions"
 
 
-class Action(StrEnum):
+class BackfillAction(StrEnum):
     """The action of a backfill on a partition or a table."""
 
     REPLACE = "replace"
@@ -38,11 +38,11 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True)
-class Chunk:
+class BackfillChunk:
     """One step. `values` are the partition's columns and texts, none for a table as a whole; `key` is its name."""
 
     table: TableName
-    action: Action
+    action: BackfillAction
     why: str
     values: tuple[tuple[str, str], ...] = ()
     key: str | None = None
@@ -78,10 +78,10 @@ class RequestedBackfill:
 
 def plan_backfill(
     graph: Graph, asked: RequestedBackfill, states: Mapping[str, PartitionState], now: datetime
-) -> list[Chunk]:
+) -> list[BackfillChunk]:
     """The chunks in the order in which they run: partitions from the oldest on, tables upstreams first."""
     spec = graph.table(asked.table)
-    chunks: list[Chunk] = []
+    chunks: list[BackfillChunk] = []
     touched: dict[TableName, list[Interval]] = {}
     if asked.partitions:
         (column,) = spec.partitioned_by
@@ -93,9 +93,9 @@ def plan_backfill(
         together = {PartitionState.MISSING: FIRST, PartitionState.STALE: REDECLARED}
         whole = next((together[chunk.state] for chunk in chunks if chunk.state in together), None)
         if whole is not None:
-            chunks = [Chunk(spec.name, Action.REFRESH, whole)]
+            chunks = [BackfillChunk(spec.name, BackfillAction.REFRESH, whole)]
     else:
-        chunks = [Chunk(spec.name, Action.REFRESH, NAMED, full=asked.full)]
+        chunks = [BackfillChunk(spec.name, BackfillAction.REFRESH, NAMED, full=asked.full)]
     if asked.cascade:
         below = graph.downstream(spec.name)
         for name in graph.order:
@@ -110,25 +110,27 @@ def _chunk(
     column: str,
     partition: TimePartition,
     states: Mapping[str, PartitionState],
-) -> Chunk:
+) -> BackfillChunk:
     state = states.get(partition.key, PartitionState.MISSING)
-    chunk = Chunk(spec.name, Action.REPLACE, f"it is {state}", ((column, partition.key),), partition.key, state)
+    chunk = BackfillChunk(
+        spec.name, BackfillAction.REPLACE, f"it is {state}", ((column, partition.key),), partition.key, state
+    )
     if partition.key in asked.finished:
-        return replace(chunk, action=Action.SKIP, why=FINISHED)
+        return replace(chunk, action=BackfillAction.SKIP, why=FINISHED)
     if asked.again:
         return replace(chunk, why=NAMED)
-    return replace(chunk, action=Action.SKIP) if state is PartitionState.DONE else chunk
+    return replace(chunk, action=BackfillAction.SKIP) if state is PartitionState.DONE else chunk
 
 
 def _chunk_of_values(
     asked: RequestedBackfill, spec: TableSpec, values: tuple[tuple[str, str], ...], states: Mapping[str, PartitionState]
-) -> Chunk:
+) -> BackfillChunk:
     key = partition_name(spec, values)
-    chunk = Chunk(spec.name, Action.REPLACE, NAMED, values, key, states.get(key))
+    chunk = BackfillChunk(spec.name, BackfillAction.REPLACE, NAMED, values, key, states.get(key))
     if key in asked.finished:
-        return replace(chunk, action=Action.SKIP, why=FINISHED)
+        return replace(chunk, action=BackfillAction.SKIP, why=FINISHED)
     if chunk.state is PartitionState.DONE and not asked.again:
-        return replace(chunk, action=Action.SKIP, why=f"it is {chunk.state}")
+        return replace(chunk, action=BackfillAction.SKIP, why=f"it is {chunk.state}")
     return chunk
 
 
@@ -138,7 +140,7 @@ def _below(
     changing: Collection[TableName],
     touched: dict[TableName, list[Interval]],
     now: datetime,
-) -> list[Chunk]:
+) -> list[BackfillChunk]:
     """The steps for a table that reads one of those that change."""
     reads = [name for name in spec.reads if name in changing and name not in spec.lookups]
     if not reads:
@@ -147,7 +149,11 @@ def _below(
     shown = " and ".join(str(name) for name in reads)
     upstream = _follows(graph, spec, reads)
     if upstream is None or upstream not in touched or spec.time_partitions is None:
-        return [Chunk(spec.name, Action.REFRESH, f"reads {shown}; which of its rows change, it finds by itself")]
+        return [
+            BackfillChunk(
+                spec.name, BackfillAction.REFRESH, f"reads {shown}; which of its rows change, it finds by itself"
+            )
+        ]
     (column,) = spec.partitioned_by
     found = {
         partition.start: partition
@@ -158,9 +164,9 @@ def _below(
     ordered = [found[start] for start in sorted(found)]
     touched[spec.name] = [(item.start, item.end) for item in ordered]
     return [
-        Chunk(
+        BackfillChunk(
             spec.name,
-            Action.REPLACE,
+            BackfillAction.REPLACE,
             f"its {column} follows from {upstream}.{graph.table(upstream).partitioned_by[0]}",
             ((column, item.key),),
             item.key,

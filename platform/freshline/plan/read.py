@@ -45,7 +45,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class History:
+class LogHistory:
     """The content of a table's log: its commits, oldest first, with the times at which they were made.
 
     `first` is the oldest version whose rows can be read: there is a checkpoint, or every commit from version 0 on.
@@ -106,7 +106,7 @@ _KEEPING = "A longer `history`, a savepoint or a registered consumer keeps them.
 
 def plan_read(
     mode: ReadMode,
-    history: History,
+    history: LogHistory,
     *,
     version: int | None = None,
     to: int | None = None,
@@ -160,7 +160,7 @@ def plan_read(
     assert_never(mode)
 
 
-def _given(version: int | None, mode: ReadMode, history: History) -> int:
+def _given(version: int | None, mode: ReadMode, history: LogHistory) -> int:
     if version is None:
         raise ReadError(f"`{mode}` needs a version.", where=history.table)
     return version

@@ -29,7 +29,7 @@ _GROUP = re.compile(r"""['"{ ]group['"]?\s*[=:]\s*['"]?([A-Za-z0-9_/]+)""")
 
 
 @dataclass(frozen=True)
-class Place:
+class LeftOutPlace:
     """The place of a declaration that is left out: a file, or the `entry` of one table in a file of several."""
 
     file: Path
@@ -142,7 +142,7 @@ def open_valid_project(settings: Settings, *, instead: Mapping[Path, str | None]
 
     `instead` has texts that count in place of what is on disk, as for `open_project`.
     """
-    left_out: dict[Place, Mistaken] = {}
+    left_out: dict[LeftOutPlace, Mistaken] = {}
     instead = instead or {}
     while True:
         try:
@@ -176,15 +176,15 @@ def _each(error: DeclarationError) -> Sequence[DeclarationError]:
 
 def _by_place(
     error: DeclarationError, settings: Settings, instead: Mapping[Path, str | None]
-) -> Mapping[Place, Sequence[DeclarationError]] | None:
+) -> Mapping[LeftOutPlace, Sequence[DeclarationError]] | None:
     """The mistakes by the declaring file, or the entry in it; None where one is elsewhere."""
-    found: defaultdict[Place, list[DeclarationError]] = defaultdict(list)
+    found: defaultdict[LeftOutPlace, list[DeclarationError]] = defaultdict(list)
     for each in _each(error):
         path, colon, line = (each.where or "").rpartition(":")
         file = settings.root / path
         if not colon or not file.is_relative_to(settings.declarations) or not (file.is_file() or file in instead):
             return None
-        found[Place(file, _entry_at(file, line, instead) if file.suffix == YAML else None)].append(each)
+        found[LeftOutPlace(file, _entry_at(file, line, instead) if file.suffix == YAML else None)].append(each)
     return found
 
 
@@ -203,7 +203,7 @@ def _entry_at(file: Path, line: str, instead: Mapping[Path, str | None]) -> Tabl
     return table.name if without_tables(text, [table.name]) is not None else None
 
 
-def _without(left_out: Collection[Place], instead: Mapping[Path, str | None]) -> dict[Path, str | None]:
+def _without(left_out: Collection[LeftOutPlace], instead: Mapping[Path, str | None]) -> dict[Path, str | None]:
     """The files as they are read without what is left out, None for those that are left out as a whole."""
     found: dict[Path, str | None] = {}
     for file in {place.file for place in left_out}:
@@ -225,7 +225,7 @@ def _text(file: Path, instead: Mapping[Path, str | None]) -> str:
 
 
 def _mistaken(
-    place: Place,
+    place: LeftOutPlace,
     errors: Sequence[DeclarationError],
     left_out: Sequence[TableName],
     settings: Settings,
@@ -239,7 +239,7 @@ def _mistaken(
     return Mistaken(name, file, tuple(errors), reads, _group_in(place, instead))
 
 
-def _group_in(place: Place, instead: Mapping[Path, str | None]) -> str | None:
+def _group_in(place: LeftOutPlace, instead: Mapping[Path, str | None]) -> str | None:
     """The option `group` in the text of what is left out, which may be no declaration at all."""
     try:
         text = _text(place.file, instead)

@@ -32,7 +32,7 @@ from freshline.commit.data_files import (
 from freshline.commit.delta_log import Commit, newest_version, open_table, read_commit
 from freshline.commit.maintenance import list_checkpoints, read_commits
 from freshline.errors import ReadError
-from freshline.plan.read import History
+from freshline.plan.read import LogHistory
 from freshline.values.names import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 
 OWN = "_freshline"
@@ -41,7 +41,7 @@ CHANGE, VERSION, TIME = CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP
 _CAME = ("insert", "update_postimage")
 
 
-def read_history(path: Path, table: str) -> History:
+def read_history(path: Path, table: str) -> LogHistory:
     """The history of a table by its log. Raises ReadError where there is no table."""
     if newest_version(path) is None:
         raise ReadError("it has no version yet. Refresh it first.", where=table)
@@ -49,7 +49,7 @@ def read_history(path: Path, table: str) -> History:
     first = commits[0][0]
     # The log may begin with the commits behind a checkpoint that is itself the oldest version to be read.
     checkpoints = [version for version in list_checkpoints(path) if version >= first]
-    return History(table, commits, 0 if first == 0 else min(checkpoints, default=commits[-1][0]))
+    return LogHistory(table, commits, 0 if first == 0 else min(checkpoints, default=commits[-1][0]))
 
 
 def read_rows(path: Path, table: str, version: int, columns: Sequence[str] | None = None) -> pa.Table | None:

@@ -22,7 +22,7 @@ from freshline.commit.delta_log import position_of, receipt_at, table_id
 from freshline.commit.savepoints import read_savepoint
 from freshline.compute.inputs import Pinned, read_at, read_feed
 from freshline.errors import ReadError, RequestError
-from freshline.plan.read import History
+from freshline.plan.read import LogHistory
 from freshline.plan.savepoint import LOST
 from freshline.reads.rows import read_history
 from freshline.refresh.runtime import Runtime
@@ -116,7 +116,7 @@ def read_call(runtime: Runtime, spark: SparkSession, call: Call) -> DataFrame:
     return read_feed(spark, pinned, TablePosition(table_id(path), after), net=call.function == NET_CHANGES)
 
 
-def _version(runtime: Runtime, name: TableName, history: History, place: int | str) -> int:
+def _version(runtime: Runtime, name: TableName, history: LogHistory, place: int | str) -> int:
     if isinstance(place, int):
         return place
     try:

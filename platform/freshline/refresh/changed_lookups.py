@@ -57,7 +57,7 @@ class ChangedInput:
 
 
 @dataclass(frozen=True)
-class Followed:
+class FollowedLookups:
     """The table after changes: all of its rows with FRESH, and the own columns of the rows that differ, if any do.
 
     `waiting` are the rows of the input that wait for a dimension and have not gone, None for a table without such.
@@ -115,7 +115,7 @@ def follow_changes(
     *,
     waiting: DataFrame | None = None,
     look_up: LookUp | None = None,
-) -> Followed:
+) -> FollowedLookups:
     """The rows of the table after one input after the other has changed; constraints are not checked.
 
     `inputs` are all inputs as they are now, `stored` the rows of the table, `waiting` the rows of its input that wait
@@ -124,7 +124,7 @@ def follow_changes(
     known = {field.name.lower(): field for field in stored.schema.fields}
     fields = tuple(known[name] for name in lookups.columns if is_compared(known[name].dataType))
     frames = {**inputs, **{each.name: each.before for each in changed}}
-    found = Followed(stored.withColumn(FRESH, F.lit(False)), waiting=waiting)
+    found = FollowedLookups(stored.withColumn(FRESH, F.lit(False)), waiting=waiting)
     for each in changed:
         phase = _Phase(spark, spec, pins, lookups, frames, fields)
         found = _follow(phase, each, found, look_up)
@@ -133,7 +133,7 @@ def follow_changes(
     return found
 
 
-def _follow(phase: _Phase, change: ChangedInput, found: Followed, look_up: LookUp | None) -> Followed:
+def _follow(phase: _Phase, change: ChangedInput, found: FollowedLookups, look_up: LookUp | None) -> FollowedLookups:
     name, columns = change.name, found.rows.drop(FRESH).columns
     read = phase.lookups.own.columns_read(name.view.lower())
     read_columns = [column for column in change.after.columns if column.lower() in read]

@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType, StructType
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.constraints import leave_out
 from freshline.compute.fold import as_stored, fold_all
-from freshline.compute.graph import Graph
+from freshline.compute.graph import GraphRun
 from freshline.compute.inputs import Pinned, read_whole, shadow_inputs
 from freshline.compute.literal import collect_for_message
 from freshline.compute.netting import is_ordered
@@ -73,7 +73,7 @@ def run_before_constraints(
     cancelled, and is called while a graph function is computed here.
     """
     if spec.sql.graph is not None:
-        graph = Graph(spark, spec.sql, str(spec.written_at), check)
+        graph = GraphRun(spark, spec.sql, str(spec.written_at), check)
         return as_stored(graph.rows(graph.values(graph.edges())), spec)
     versions = {join.alias.lower(): pins[join.table].position.version for join in spec.sql.lookup_joins}
     rows = as_stored(_in_one_order(spark, spec.sql.render(versions=versions), views_of(spec)), spec)

@@ -24,7 +24,7 @@ _TASK = re.compile(r'"Executor task launch worker for task [^"]* in stage (\d+)\
 _LOOK_SECONDS = 60.0
 
 
-class Measured:
+class MeasuredCpu:
     """CPU-seconds of one piece of work, None until it ended and where other work ran beside it."""
 
     def __init__(self) -> None:
@@ -37,14 +37,14 @@ class CpuMeter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: list[Measured] = []
+        self._running: list[MeasuredCpu] = []
         self._processes: list[psutil.Process] = []
         self._looked_at = -_LOOK_SECONDS
 
     @contextmanager
-    def measuring(self) -> Iterator[Measured]:
+    def measuring(self) -> Iterator[MeasuredCpu]:
         """The measure of the block, with its seconds when the block has ended."""
-        measured = Measured()
+        measured = MeasuredCpu()
         with self._lock:
             self._running.append(measured)
             if len(self._running) > 1:

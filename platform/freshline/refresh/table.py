@@ -35,7 +35,7 @@ ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class Refresh:
+class TableRefresh:
     """A refresh of one table that was asked for, and what it runs with."""
 
     runtime: Runtime
@@ -58,7 +58,7 @@ class PlanAgainError(Exception):
         self.push_down = push_down
 
 
-def refresh_once(refresh: Refresh, again: PlanAgainError) -> tuple[RefreshResult, bool]:
+def refresh_once(refresh: TableRefresh, again: PlanAgainError) -> tuple[RefreshResult, bool]:
     """One attempt at one commit, and whether it only brought in what was missing, so that another is to follow.
 
     `again` says how the attempt before ended. Raises PlanAgainError, and the errors of planning and computing.
@@ -96,7 +96,7 @@ def refresh_once(refresh: Refresh, again: PlanAgainError) -> tuple[RefreshResult
     return report_commit(attempt, committed, work, decision.price), decision.step.fills_gaps  # report
 
 
-def bring_up_to_date(refresh: Refresh) -> RefreshResult:
+def bring_up_to_date(refresh: TableRefresh) -> RefreshResult:
     """The refresh of a table; partitions that are missing come first, in a commit of their own."""
     result, filling = _refresh_until_committed(refresh)
     while filling:
@@ -105,7 +105,7 @@ def bring_up_to_date(refresh: Refresh) -> RefreshResult:
     return result
 
 
-def _refresh_until_committed(refresh: Refresh) -> tuple[RefreshResult, bool]:
+def _refresh_until_committed(refresh: TableRefresh) -> tuple[RefreshResult, bool]:
     again = PlanAgainError()
     for _ in range(ATTEMPTS):
         try:
@@ -119,7 +119,7 @@ def _refresh_until_committed(refresh: Refresh) -> tuple[RefreshResult, bool]:
 
 
 @contextmanager
-def _attempt(refresh: Refresh, decision: Decision, again: PlanAgainError) -> Iterator[Attempt]:
+def _attempt(refresh: TableRefresh, decision: Decision, again: PlanAgainError) -> Iterator[Attempt]:
     """The basis of an attempt, in a session of its own; an error that ends it may be a reason to plan again."""
     runtime, pins, newest = refresh.runtime, decision.pins, decision.newest
     clock = None if decision.clock is None else decision.clock.after

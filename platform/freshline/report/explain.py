@@ -13,7 +13,7 @@ from freshline.commit.delta_log import read_newest
 from freshline.commit.event_time import watermark_of
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.freshness.cost import Measured
+from freshline.freshness.cost import MeasuredCosts
 from freshline.plan.explain import Explanation, declared_types, explain_table, with_event_time
 from freshline.values.spec import TableSpec
 
@@ -31,9 +31,9 @@ def explanations(graph: Graph, warehouse: Warehouse, specs: Sequence[TableSpec])
     return found
 
 
-def read_measured(graph: Graph, store: ControlStore, parallel: int) -> Measured:
+def read_measured(graph: Graph, store: ControlStore, parallel: int) -> MeasuredCosts:
     """The measured seconds of refreshes, of which `parallel` run at a time."""
-    return Measured(
+    return MeasuredCosts(
         store.seconds(),
         store.cpu_seconds(),
         {name: taken for name in graph.order if (taken := store.seconds_of(name)) is not None},

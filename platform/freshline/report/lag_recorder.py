@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from freshline.commit.control_store.history import HistoryStore
-from freshline.freshness.history import LagSample, LagSpan, Seen, look
+from freshline.freshness.history import LagSample, LagSpan, SeenLag, look
 from freshline.report.status import TableStatus
 from freshline.values.names import TableName
 
@@ -25,14 +25,14 @@ class LagRecorder:
 
     def __init__(self, history: HistoryStore) -> None:
         self._history = history
-        self._seen: dict[TableName, Seen] | None = None
+        self._seen: dict[TableName, SeenLag] | None = None
 
     def record(self, statuses: Iterable[TableStatus], now: datetime) -> None:
         """Record one check of all tables. Raises StorageError; what was not written then counts as not seen."""
         known = self._seen
         if known is None:
-            known = {name: Seen(sample, None) for name, sample in self._history.newest_samples(now).items()}
-        looks: dict[TableName, Seen] = {}
+            known = {name: SeenLag(sample, None) for name, sample in self._history.newest_samples(now).items()}
+        looks: dict[TableName, SeenLag] = {}
         over: list[tuple[TableName, LagSpan]] = []
         for status in statuses:
             # Before the first refresh there is no lag, and of a log that cannot be read it is not known.

@@ -72,7 +72,7 @@ class Notice:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownNotice:
     """The newest report of a table that is not as it should be, or was not a minute ago."""
 
     standing: TableUpkeep = TableUpkeep.KEPT
@@ -90,7 +90,7 @@ class Memory:
 
     at: datetime | None = None
     record: int | None = None
-    known: Mapping[TableName, Known] = field(default_factory=dict)
+    known: Mapping[TableName, KnownNotice] = field(default_factory=dict)
     hour: int = 0
     events: int = 0
 
@@ -121,7 +121,7 @@ class Memory:
                 None if value["at"] is None else datetime.fromtimestamp(value["at"], UTC),
                 value["record"],
                 {
-                    TableName.parse(name): Known(
+                    TableName.parse(name): KnownNotice(
                         TableUpkeep(standing),
                         Punctuality(punctuality),
                         None if at is None else datetime.fromtimestamp(at, UTC),
@@ -226,7 +226,7 @@ def decide_notices(
     """
     hour = int(now.timestamp() // 3600)
     found: list[tuple[int, Notice]] = []
-    known: dict[TableName, Known] = {}
+    known: dict[TableName, KnownNotice] = {}
     for status in statuses:
         turn = turns.get(status.table)
         lead = (leads or {}).get(status.table, status.table)
@@ -241,7 +241,7 @@ def decide_notices(
     found.sort(key=lambda each: each[0])
     for _, notice in found[room:]:
         # The next check finds a change again that was not reported.
-        last, left = memory.known.get(notice.table, Known()), known[notice.table]
+        last, left = memory.known.get(notice.table, KnownNotice()), known[notice.table]
         if notice.kind is NoticeKind.CHECKED:
             known[notice.table] = replace(left, punctuality=last.punctuality, at=last.at)
         else:
@@ -280,7 +280,7 @@ class _Seen:
         memory: Memory,
         now: datetime,
     ) -> None:
-        self.known = self._last = memory.known.get(status.table, Known())
+        self.known = self._last = memory.known.get(status.table, KnownNotice())
         self._status = status
         self._standing = standing
         self._punctuality = punctuality(status.lag_seconds, status.freshness_seconds)
@@ -359,7 +359,7 @@ class _Seen:
         return self._before - _CALM < last.at <= self._now - _CALM
 
 
-def _is_forgotten(known: Known, now: datetime) -> bool:
+def _is_forgotten(known: KnownNotice, now: datetime) -> bool:
     """Whether a table is as it should be, and was so for a while."""
     normal = known.standing is TableUpkeep.KEPT and known.punctuality is Punctuality.PASS
     return normal and (known.at is None or not timedelta(0) <= now - known.at < _CALM)

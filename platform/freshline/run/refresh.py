@@ -29,7 +29,7 @@ from freshline.ingest.retry import retry_quarantine
 from freshline.plan.request import RefreshRequest
 from freshline.refresh.failure import translate
 from freshline.refresh.runtime import Progress, Runtime
-from freshline.refresh.table import Refresh, bring_up_to_date
+from freshline.refresh.table import TableRefresh, bring_up_to_date
 from freshline.report.status import kind_of
 from freshline.run.savepoint import finish_restore, is_restoring
 from freshline.values.names import TableName
@@ -111,7 +111,7 @@ def _outcome_of(
         if request.retry:
             return retry_quarantine(runtime, spec, request, cancellation=cancellation, progress=progress)
         if isinstance(spec, TableSpec):
-            return bring_up_to_date(Refresh(runtime, spec, request, cancellation, progress))
+            return bring_up_to_date(TableRefresh(runtime, spec, request, cancellation, progress))
         if request.partitions or (request.full and spec.is_log):
             raise (
                 PartitionError(

@@ -482,7 +482,7 @@ def _survivors(rows: DataFrame) -> Callable[..., Column]:
     """`find_survivors` for Spark, whose machines may not have freshline."""
     use_own_python(rows)
     cloudpickle.register_pickle_by_value(rows_of_key)  # type: ignore[no-untyped-call]
-    find, seen = rows_of_key.find_survivors, rows_of_key.Seen
+    find, seen = rows_of_key.find_survivors, rows_of_key.SeenEvent
 
     def survivors(events: list[Any]) -> list[tuple[Any, ...]]:
         given = [

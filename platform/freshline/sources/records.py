@@ -33,7 +33,7 @@ from freshline.compute.constraints import VIOLATED, first_violated, violated
 from freshline.compute.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ, WATERMARK
 from freshline.compute.literal import literal
 from freshline.compute.shared_columns import shared_column
-from freshline.sources.formats.exact import Record, is_changed, is_lost, loses, stored
+from freshline.sources.formats.exact import RecordOrigin, is_changed, is_lost, loses, stored
 from freshline.sources.reader import LINE, VERDICT, Group
 from freshline.values.change import (
     BEFORE,
@@ -227,7 +227,9 @@ def _with_key(rows: DataFrame, spec: SourceSpec, key: RecordKey) -> DataFrame:
     )
 
 
-def _lost_values(fields: Sequence[StructField], written: Record | None, broken: str, within: str = "") -> list[Column]:
+def _lost_values(
+    fields: Sequence[StructField], written: RecordOrigin | None, broken: str, within: str = ""
+) -> list[Column]:
     """The codes of values that are not stored as they are. The stored ones are columns, with `within` before them."""
     if written is None:
         return []
@@ -239,7 +241,7 @@ def _finished(
 ) -> DataFrame:
     """The columns of `judge_records`, with the checks that every format shares; nothing may have been decoded."""
     fields = record_schema(spec.of_values()).fields
-    written: Record | None = None if decoded is None else decoded.written
+    written: RecordOrigin | None = None if decoded is None else decoded.written
     columns = _columns(decoded, spec)
     parsed = [] if decoded is None else [PARSED, *decoded.needed]
     assert spec.format is not None
@@ -336,7 +338,7 @@ def _value(field: StructField, decoded: Decoded | None) -> Column:
 
 
 @shared_column
-def _stored(field: StructField, record: Record | None) -> Column:
+def _stored(field: StructField, record: RecordOrigin | None) -> Column:
     parsed = F.col(f"{PARSED}.{quoted(field.name)}")
     return parsed if record is None else stored(parsed, field.dataType, record, field.name)
 
@@ -347,7 +349,7 @@ def _verdict(rows: DataFrame) -> Column:
 
 
 @shared_column
-def _lost(field: StructField, record: Record, broken: str, within: str) -> Column | None:
+def _lost(field: StructField, record: RecordOrigin, broken: str, within: str) -> Column | None:
     """The code of a record whose value of a column is not stored as it is; None where each value is."""
     parsed = F.col(f"{PARSED}.{quoted(field.name)}")
     if not loses(field.dataType, record):

@@ -16,7 +16,7 @@ INSERT, UPDATE, DELETE, READ, KEPT = "c", "u", "d", "r", "k"
 Place = tuple[Any, ...]
 
 
-class Seen(NamedTuple):
+class SeenEvent(NamedTuple):
     """One event of a key; all are in their order.
 
     `op` is None for one that went to quarantine and of which nothing else is known. `image` are bits of the row that it
@@ -53,7 +53,7 @@ class _Row:
     is_own: bool
 
 
-def find_survivors(events: Iterable[Seen]) -> list[Survivor]:
+def find_survivors(events: Iterable[SeenEvent]) -> list[Survivor]:
     """The deletes of a key behind which another row has it.
 
     >>> at = [Seen((1,), "r", None, 10, None, False, 0, False), Seen((2,), "c", "t", 20, None, False, 0, False)]
@@ -96,7 +96,7 @@ def find_survivors(events: Iterable[Seen]) -> list[Survivor]:
     return found
 
 
-def _take_away(rows: list[_Row], event: Seen, *, certain: bool) -> bool:
+def _take_away(rows: list[_Row], event: SeenEvent, *, certain: bool) -> bool:
     """Take away the row that an event changed; whether that is the right one for certain."""
     if event.removed is not None:
         for index in reversed(range(len(rows))):

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from freshline.errors import DeclarationError
-from freshline.patterns.pattern import Pattern, PatternError, parse_pattern, variables_of
+from freshline.patterns.pattern import Pattern, PatternTextError, parse_pattern, variables_of
 from freshline.patterns.program import MATCH, PatternTooLargeError, Program, compile_pattern, depths_of
 from freshline.sql.call_reader import TokenReader
 from freshline.sql.match_expressions import Conditions, Measures, Variables, quoted_text
@@ -379,7 +379,7 @@ class _Lowering(TokenReader):
             pattern = parse_pattern(text)
             names = variables_of(pattern)
             compile_pattern(pattern, {name: number for number, name in enumerate(names)})
-        except PatternError as error:
+        except PatternTextError as error:
             at = max((number for number, place in enumerate(places) if place <= error.offset), default=0)
             raise self._refuse("PATTERN_SYNTAX", f"PATTERN: {error.message}", first + 1 + at) from error
         except PatternTooLargeError as error:

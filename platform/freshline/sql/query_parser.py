@@ -43,8 +43,8 @@ from freshline.values.query import (
     SORTED_ROWS,
     GraphCall,
     ModelCall,
-    Reference,
     SqlQuery,
+    TableReference,
     TextSpan,
     WindowTime,
     cover_models,
@@ -586,8 +586,8 @@ class _Parser:
 
     def _references(
         self, tree: exp.Expr, proctimes: Sequence[TextSpan], times: Sequence[TextSpan]
-    ) -> tuple[Reference, ...]:
-        found: list[Reference] = []
+    ) -> tuple[TableReference, ...]:
+        found: list[TableReference] = []
         used: set[int] = set()
         for table in tree.find_all(exp.Table):
             if table.find_ancestor(exp.Hint):
@@ -628,7 +628,7 @@ class _Parser:
 
     def _reference(
         self, table: exp.Table, proctimes: Sequence[TextSpan], times: Sequence[TextSpan], used: set[int]
-    ) -> Reference | None:
+    ) -> TableReference | None:
         parts = table.parts
         places = [part for part in parts if isinstance(part, exp.Identifier) and "start" in part.meta]
         if len(places) != len(parts) or not places:
@@ -676,7 +676,7 @@ class _Parser:
         self._check_table_clauses(table, written, span)
         alias = table.args.get("alias")
         given = alias.this if isinstance(alias, exp.TableAlias) else None
-        return Reference(
+        return TableReference(
             name=name,
             span=span,
             alias=given.name if isinstance(given, exp.Identifier) else name.name,
@@ -740,7 +740,7 @@ class _Parser:
                     )
                 seen.setdefault(alias, shown)
 
-    def _check_version_calls(self, calls: Sequence[_VersionCall], references: Sequence[Reference]) -> None:
+    def _check_version_calls(self, calls: Sequence[_VersionCall], references: Sequence[TableReference]) -> None:
         known = {reference.alias.lower() for reference in references if reference.lookup}
         for call in calls:
             if call.alias.lower() not in known:
@@ -751,7 +751,9 @@ class _Parser:
 
     # -- places
 
-    def _qualifiers(self, tree: exp.Expr, references: Sequence[Reference]) -> tuple[tuple[TextSpan, TableName], ...]:
+    def _qualifiers(
+        self, tree: exp.Expr, references: Sequence[TableReference]
+    ) -> tuple[tuple[TextSpan, TableName], ...]:
         """`namespace.table` in front of a column: the view that is read has no namespace."""
         names = {reference.name: reference for reference in references if reference.name.namespace}
         aliases = {reference.alias.lower() for reference in references}
@@ -792,7 +794,7 @@ class _Parser:
         return text.replace(SORTED_ROWS, FIRST_SORTED_ROWS)
 
     def _times(
-        self, times: Sequence[WindowTime], references: Sequence[Reference], alias: str
+        self, times: Sequence[WindowTime], references: Sequence[TableReference], alias: str
     ) -> tuple[WindowTime, ...]:
         """The times of windows or matches, of inputs that are read under an alias.
 

@@ -15,7 +15,7 @@ from sqlglot import exp
 from freshline.sql.token_places import case_step, is_star_in_call, is_star_in_list
 from freshline.sql.tokens import Text, Token, TokenKind
 from freshline.values.as_of_joins import AsOfJoin
-from freshline.values.query import LookupJoin, Reference, TextSpan
+from freshline.values.query import LookupJoin, TableReference, TextSpan
 from freshline.values.rules import nearest
 
 # Reports a mistake: its rule, a sentence, and where in the text it stands.
@@ -38,7 +38,7 @@ class SystemTimeJoins:
         self.tokens = tokens
         self._fail = fail
 
-    def lookup_joins(self, tables: Sequence[exp.Table], references: Sequence[Reference]) -> tuple[LookupJoin, ...]:
+    def lookup_joins(self, tables: Sequence[exp.Table], references: Sequence[TableReference]) -> tuple[LookupJoin, ...]:
         """The lookup joins among the tables that a query reads, in the order of the text."""
         joins: list[LookupJoin] = []
         for reference, join in self._joins_of(tables, [each for each in references if each.lookup], "PROCTIME()"):
@@ -48,8 +48,8 @@ class SystemTimeJoins:
         return tuple(sorted(joins, key=lambda found: self._alias_start(found.alias, references)))
 
     def _joins_of(
-        self, tables: Sequence[exp.Table], references: Sequence[Reference], time: str
-    ) -> Iterator[tuple[Reference, exp.Join]]:
+        self, tables: Sequence[exp.Table], references: Sequence[TableReference], time: str
+    ) -> Iterator[tuple[TableReference, exp.Join]]:
         """The joins of tables that FOR SYSTEM_TIME follows; one at the beginning of FROM is reported."""
         by_start = {reference.span.start: reference for reference in references}
         for table in tables:
@@ -68,10 +68,10 @@ class SystemTimeJoins:
                 reference.span.start,
             )
 
-    def _alias_start(self, alias: str, references: Sequence[Reference]) -> int:
+    def _alias_start(self, alias: str, references: Sequence[TableReference]) -> int:
         return next(r.span.start for r in references if r.alias == alias and r.lookup)
 
-    def _lookup_join(self, join: exp.Join, reference: Reference) -> LookupJoin | None:
+    def _lookup_join(self, join: exp.Join, reference: TableReference) -> LookupJoin | None:
         side, kind = join.side.upper(), join.kind.upper()
         start = reference.span.start
         if join.method or side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
@@ -125,7 +125,7 @@ class SystemTimeJoins:
         return None
 
     def as_of_joins(
-        self, tables: Sequence[exp.Table], references: Sequence[Reference], times: Sequence[AsOfTime]
+        self, tables: Sequence[exp.Table], references: Sequence[TableReference], times: Sequence[AsOfTime]
     ) -> tuple[AsOfJoin, ...]:
         """The as-of joins among the tables that a query reads, in the order of the text."""
         by_end: dict[int, AsOfTime] = {}
@@ -151,7 +151,7 @@ class SystemTimeJoins:
             joins.append(found)
         return tuple(sorted(joins, key=lambda found: found.start))
 
-    def _as_of_join(self, join: exp.Join, reference: Reference, time: AsOfTime, *, number: int) -> AsOfJoin | None:
+    def _as_of_join(self, join: exp.Join, reference: TableReference, time: AsOfTime, *, number: int) -> AsOfJoin | None:
         start = reference.span.start
         met = self._lookup_join(join, reference)
         if met is None:
@@ -194,7 +194,7 @@ class SystemTimeJoins:
             line=self.text.line(time.span.start),
         )
 
-    def _stars(self, reference: Reference, select: exp.Expr | None) -> list[tuple[int, bool]] | None:
+    def _stars(self, reference: TableReference, select: exp.Expr | None) -> list[tuple[int, bool]] | None:
         """The ends of `*` and `alias.*` of the SELECT that a table is read in; None where it is read in parentheses.
 
         One that leaves out columns ends behind the parenthesis of its EXCEPT. Those among the arguments of calls are a
@@ -230,7 +230,7 @@ class SystemTimeJoins:
             found.append((self.tokens[index + 2 if excepting else index].end, excepting))
         return found
 
-    def _refuse_star(self, index: int, reference: Reference) -> None:
+    def _refuse_star(self, index: int, reference: TableReference) -> None:
         alias = self.tokens[index - 2].raw
         self._fail(
             "LOOKUP",
@@ -251,7 +251,7 @@ class SystemTimeJoins:
         word, before = self.tokens[index].word, self.tokens[index - 1].word
         return word in ("UNION", "INTERSECT", "MINUS", "EXCEPT", ";") and before not in (".", "*")
 
-    def _stands_for(self, index: int, reference: Reference) -> bool:
+    def _stands_for(self, index: int, reference: TableReference) -> bool:
         """Whether a `*` that stands for columns has those of a table too."""
         if self.tokens[index - 1].word != ".":
             return True
@@ -261,13 +261,13 @@ class SystemTimeJoins:
         with_namespace = [] if reference.has_alias else str(reference.name).lower().split(".")
         return names in ([reference.alias.lower()], with_namespace)
 
-    def _written_equalities(self, condition: exp.Expr, reference: Reference) -> list[tuple[str, str]] | None:
+    def _written_equalities(self, condition: exp.Expr, reference: TableReference) -> list[tuple[str, str]] | None:
         """The two sides of each equality as they were written; None where tokens and tree disagree."""
         written = self._condition(condition, reference)
         pairs = _token_equalities(written, self.text.text) if written else None
         return pairs if pairs is not None and len(pairs) == len(_conjuncts(condition)) else None
 
-    def _condition(self, condition: exp.Expr, reference: Reference) -> Sequence[Token]:
+    def _condition(self, condition: exp.Expr, reference: TableReference) -> Sequence[Token]:
         """The tokens behind the ON of a table."""
         last = max((int(i.meta["end"]) for i in condition.find_all(exp.Identifier) if "end" in i.meta), default=0)
         depth, begin, end = 0, None, len(self.tokens)

@@ -21,13 +21,13 @@ from freshline.freshness.alert import AlertEvent, AlertKind, AlertLevel
 from freshline.report.alerts.channels.channel import Channel, Resolve, resolver
 from freshline.report.alerts.message import Message
 from freshline.testing.claims import SECRET as SECRET
-from freshline.testing.claims import Outside, environment, refused, require, require_that, try_claims
+from freshline.testing.claims import ClaimSubject, environment, refused, require, require_that, try_claims
 
 _CAUSES = ("\r\nBcc: all@example.com", "<!channel> & <b>", "\x1b[2J\u2028\u202e", '"};\\', "\u00e9\U0001f600", "")
 _AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-class Service(Outside, ABC):
+class Service(ClaimSubject, ABC):
     """A service outside that a channel sends to.
 
     `secret` is the option for a secret; `options` have it as `${env:SERVICE_SECRET}`, and the value of the variable is

@@ -36,7 +36,7 @@ class ClaimsError(AssertionError):
         super().__init__(f"{len(broken)} of {tried} claims do not hold for {title}:\n{told}")
 
 
-class Outside:
+class ClaimSubject:
     """The thing that claims are about, made anew for each of them.
 
     It has no secret, and nothing to close, unless it says so.
@@ -110,7 +110,7 @@ def claims_of(suite: type[Any]) -> tuple[str, ...]:
 
 def run_claims(
     suite: type[Any],
-    make: Callable[[Lab], Outside],
+    make: Callable[[Lab], ClaimSubject],
     title: str,
     *,
     spark: SparkSession | None = None,
@@ -141,7 +141,7 @@ def try_claims(
         raise ClaimsError(title, broken, len(tried)) from ExceptionGroup("claims", list(broken.values()))
 
 
-def _try_in_lab(suite: type[Any], name: str, make: Callable[[Lab], Outside], spark: SparkSession | None) -> None:
+def _try_in_lab(suite: type[Any], name: str, make: Callable[[Lab], ClaimSubject], spark: SparkSession | None) -> None:
     claim = getattr(suite(), name)
     with Lab(spark) as lab, tempfile.TemporaryDirectory(prefix="freshline-claim-") as folder:
         system = make(lab)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from freshline.errors import DeclarationErrors, FreshlineError, RequestError
 from freshline.sources.formats.json import Json
 from freshline.testing.claims import SECRET as SECRET
-from freshline.testing.claims import Outside, environment, refused, require, require_that, run_claims
+from freshline.testing.claims import ClaimSubject, environment, refused, require, require_that, run_claims
 from freshline.testing.crash import Crash
 from freshline.testing.lab import Lab
 from freshline.values.connector import RECORD, Connector
@@ -30,7 +30,7 @@ LOG_POINTS = ("log-before-quarantine", "log-after-quarantine", "log-before-commi
 Row = Mapping[str, object]
 
 
-class System(Outside, ABC):
+class System(ClaimSubject, ABC):
     """A system outside, of which one source `s` is declared.
 
     `broken` is a record that is none, and `code` its code of quarantine. `odd` are others that may be anything.

@@ -21,7 +21,7 @@ from freshline.compute.fold import fold_keys, is_folded, read_before_constraints
 from freshline.compute.inputs import Pinned, drop_views, read_whole, shadow_inputs
 from freshline.compute.literal import sql_literal
 from freshline.errors import DeclarationErrors
-from freshline.testing.claims import Outside, refused, require, require_that, run_claims
+from freshline.testing.claims import ClaimSubject, refused, require, require_that, run_claims
 from freshline.testing.crash import Crash
 from freshline.testing.lab import Lab, Row
 from freshline.values.merge import Merge
@@ -45,7 +45,7 @@ _VALUES: Mapping[str, Sequence[object]] = {
 }
 
 
-class MergedTable(Outside):
+class MergedTable(ClaimSubject):
     """A table `m` with a merge over an input `s`, whose rows are made at random.
 
     `merge` is the name of the merge and `options` are its options. `columns` are those of the input, `query` gives the

@@ -38,7 +38,7 @@ class TextSpan:
 
 
 @dataclass(frozen=True)
-class Reference:
+class TableReference:
     """One place where the query reads a table.
 
     `span` covers the name as written. `alias` is what columns are qualified by: the alias, or the name's last part.
@@ -280,7 +280,7 @@ class SqlQuery:
 
     text: str
     line: int
-    references: tuple[Reference, ...]
+    references: tuple[TableReference, ...]
     lookup_joins: tuple[LookupJoin, ...]
     removed: tuple[TextSpan, ...]
     version_calls: tuple[tuple[TextSpan, str], ...]

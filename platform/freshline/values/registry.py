@@ -98,7 +98,7 @@ class ExtensionError(ValueError):
 
 
 @dataclass(frozen=True)
-class Outside:
+class OutsideExtension:
     """An extension that another package has; `package` is the name and version of it."""
 
     group: str
@@ -173,17 +173,17 @@ def shipped_options() -> tuple[str, ...]:
     return tuple(dict.fromkeys(option.name for option in (*SOURCE_OPTIONS, *own) if not option.is_beginning))
 
 
-def outside(group: str) -> tuple[Outside, ...]:
+def outside(group: str) -> tuple[OutsideExtension, ...]:
     """All extensions of a group that other packages have, loaded or not; searches the installed packages."""
     found = []
     for entry in entry_points(group=group):
         distribution = entry.dist
         package = "an unknown package" if distribution is None else f"{distribution.name} {distribution.version}"
-        found.append(Outside(group, entry.name, package, entry))
+        found.append(OutsideExtension(group, entry.name, package, entry))
     return tuple(found)
 
 
-def load(found: Outside) -> Any:
+def load(found: OutsideExtension) -> Any:
     """The class that an entry point names. Raises ExtensionError with the reason where it cannot be had."""
     try:
         loaded = found.entry.load()

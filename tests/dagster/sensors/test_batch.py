@@ -32,7 +32,7 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from freshline.dagster.materialize import PROCESS, SCHEDULED, own_process
 from freshline.dagster.scheduler import SUPERVISOR
 from freshline.dagster.sensors import batch_sensor
-from freshline.dagster.sensors.batch import Cursor
+from freshline.dagster.sensors.batch import BatchCursor
 from freshline.engine.process import ProcessId
 
 pytestmark = pytest.mark.slow  # Dagster's own sensors are evaluated
@@ -240,11 +240,11 @@ def test_a_run_that_did_not_help_is_requested_again_with_pauses_under_another_ke
 def test_the_attempts_survive_in_the_cursor_and_a_broken_cursor_begins_anew(bench):
     kept(bench)
     [request] = bench.request(3600).run_requests
-    cursor = Cursor.from_json(bench.cursors["batch"])
+    cursor = BatchCursor.from_json(bench.cursors["batch"])
 
     assert [(str(name), attempt.count) for name, attempt in cursor.attempts.items()] == [("hourly", 1)]
-    assert Cursor.from_json(cursor.to_json()) == cursor
-    assert Cursor.from_json("nonsense") == Cursor.from_json('{"format": 99}') == Cursor()
+    assert BatchCursor.from_json(cursor.to_json()) == cursor
+    assert BatchCursor.from_json("nonsense") == BatchCursor.from_json('{"format": 99}') == BatchCursor()
     assert request.tags["freshline/attempt"] == "1"
 
 

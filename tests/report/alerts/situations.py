@@ -10,7 +10,7 @@ from typing import Any
 
 from freshline.freshness.alert import Alert, AlertEvent, AlertKind
 from freshline.freshness.intentions import Suspension
-from freshline.report.alerts.conditions import Process, Situation, TableCondition, Voice
+from freshline.report.alerts.conditions import AlertSituation, TableCondition, Voice, WatchedProcess
 from freshline.report.alerts.evaluate import Evaluation, evaluate
 from freshline.report.alerts.history import Failing
 from freshline.values.names import TableName
@@ -33,13 +33,13 @@ def table(
     return replace(standing, driving=tuple(map(name, reads)), **more)
 
 
-def situation(*tables: TableCondition, **more: Any) -> Situation:
+def situation(*tables: TableCondition, **more: Any) -> AlertSituation:
     """Tables in the order of the graph, with an engine that is heard of."""
-    return Situation({standing.name: standing for standing in tables}, **more)
+    return AlertSituation({standing.name: standing for standing in tables}, **more)
 
 
-def silent(cause: str, since: datetime = NOW) -> Process:
-    return Process(Voice.SILENT, since, cause)
+def silent(cause: str, since: datetime = NOW) -> WatchedProcess:
+    return WatchedProcess(Voice.SILENT, since, cause)
 
 
 def failing(count: int = 1, *, retry_helps: bool = False, code: str = "QUERY") -> Failing:
@@ -60,7 +60,7 @@ class Ledger:
         self.told: list[tuple[AlertEvent, str, AlertKind]] = []
         self._ids = count(1)
 
-    def check(self, found: Situation, now: datetime) -> list[tuple[AlertEvent, str, AlertKind]]:
+    def check(self, found: AlertSituation, now: datetime) -> list[tuple[AlertEvent, str, AlertKind]]:
         """Evaluate, keep, and return what is reported this time."""
         return self.keep(evaluate(found, self.open, self.settings, now))
 

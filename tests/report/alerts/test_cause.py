@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 
 from freshline.report.alerts.cause import late_cause
-from freshline.report.alerts.conditions import Process, Situation, Voice
+from freshline.report.alerts.conditions import AlertSituation, Voice, WatchedProcess
 from freshline.values.spec import Mode
 from tests.report.alerts.situations import NOW, failing, name, silent, situation, table
 
 
-def cause(found: Situation, subject: str = "report") -> str:
+def cause(found: AlertSituation, subject: str = "report") -> str:
     return late_cause(name(subject), found, NOW)
 
 
@@ -38,7 +38,7 @@ CAUSES = {
         "the engine is silent",
     ),
     "without an engine it says how to start one": (
-        situation(LOG, SPEND, REPORT, engine=Process(Voice.ABSENT)),
+        situation(LOG, SPEND, REPORT, engine=WatchedProcess(Voice.ABSENT)),
         "no engine keeps the tables; `freshline up` or `freshline engine start` starts one",
     ),
     "a table that waits for a batch table names the scheduler": (
@@ -73,7 +73,7 @@ CAUSES = {
 
 
 @pytest.mark.parametrize(("found", "said"), CAUSES.values(), ids=CAUSES)
-def test_each_cause_is_a_sentence(found: Situation, said: str) -> None:
+def test_each_cause_is_a_sentence(found: AlertSituation, said: str) -> None:
     assert cause(found) == said
 
 

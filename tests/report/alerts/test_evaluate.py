@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freshline.freshness.alert import AlertEvent, AlertKind, AlertLevel
-from freshline.report.alerts.conditions import Situation, TableCondition, moment_text
+from freshline.report.alerts.conditions import AlertSituation, TableCondition, moment_text
 from freshline.report.alerts.evaluate import calm_seconds, compare
 from freshline.report.alerts.history import Arrivals
 from freshline.report.alerts.trouble import Trouble
@@ -190,7 +190,7 @@ def test_a_system_that_keeps_more_than_allowed_for_a_source_is_reported(
 def test_a_watermark_that_stands_still_is_reported_once_again_and_when_it_moves() -> None:
     ledger = Ledger(AlertSettings(remind_after_seconds=3600))
 
-    def standing(second: float, moved: float) -> Situation:
+    def standing(second: float, moved: float) -> AlertSituation:
         held = {
             "watermark_moved_at": at(moved),
             "watermark": at(moved - 300),

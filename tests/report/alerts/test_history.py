@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from freshline.errors import QueryError
-from freshline.report.alerts.history import Arrivals, History, add_record, add_records
+from freshline.report.alerts.history import Arrivals, RecordHistory, add_record, add_records
 from freshline.values.result import RefreshResult, State
 from tests.report.alerts.situations import NOW, name
 
@@ -19,7 +19,7 @@ RECORD = RefreshResult(
 ERROR = QueryError("no such column", where="orders")
 
 
-def after(*records: RefreshResult) -> History:
+def after(*records: RefreshResult) -> RecordHistory:
     return add_records({}, records)[name("orders")]
 
 
@@ -69,7 +69,7 @@ def test_arrivals_of_an_hour_are_added_up() -> None:
 
 
 def test_a_busy_day_is_kept_in_an_hours_room() -> None:
-    history = History()
+    history = RecordHistory()
     moment: datetime = NOW
     for _ in range(2000):
         moment += timedelta(seconds=45)

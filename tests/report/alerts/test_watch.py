@@ -14,7 +14,7 @@ import pytest
 
 from freshline.freshness.alert import Alert, AlertEvent, AlertKind, AlertLevel
 from freshline.freshness.intentions import FreshnessOverride, Suspension
-from freshline.report.alerts.watch import Surroundings, Watch
+from freshline.report.alerts.watch import Watch, WatchSurroundings
 from freshline.values.freshness import Freshness
 from tests.lanes import long_but
 from tests.report.alerts.shop import ORDERS, SPEND, Shop, make_shop
@@ -51,7 +51,7 @@ class Scene:
 
     def new_watch(self, *, stays: bool = True) -> Watch:
         """A watch that remembers nothing, as after a restart."""
-        surroundings = Surroundings(
+        surroundings = WatchSurroundings(
             graph=lambda: self.shop.graph,
             scheduler=lambda: self.dagster,
             ended=lambda _: self.ended,

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from freshline.freshness.history import LagSample, LagSpan, Mark
-from freshline.report.board.board import Row
+from freshline.report.board.board import BoardRow
 from freshline.report.board.chart import CHART_WIDTH, SPARK_HEIGHT, first_moment, graph_chart, lag_chart, spark
 from freshline.report.board.read import BoardReader
 from tests.report.board.shop import NOW, ORDERS, PRICES, REPORT, SPEND, Shop
@@ -17,7 +17,7 @@ from tests.report.board.shop import NOW, ORDERS, PRICES, REPORT, SPEND, Shop
 pytestmark = pytest.mark.seconds
 
 
-def row_of(shop: Shop, name: object) -> Row:
+def row_of(shop: Shop, name: object) -> BoardRow:
     reader = BoardReader(shop.settings, shop.control)
     rows = reader.read(shop.graph, shop.now, shop.now - timedelta(days=7)).rows
     return next(row for row in rows if row.name == name)

@@ -12,7 +12,7 @@ from sqlalchemy import insert
 
 from freshline.commit.control_rows import text_of
 from freshline.commit.control_store.schema import MARKS
-from freshline.report.board.board import Board, Choice, Row
+from freshline.report.board.board import Board, BoardRow, Choice
 from freshline.report.board.page import policy, render_all, render_file, render_table
 from freshline.report.board.read import BoardReader
 from freshline.values.names import TableName
@@ -171,7 +171,7 @@ def test_a_thousand_tables_are_a_page_in_less_than_a_second(shop):
     assert html.count("<tr data-name=") == 1_000
 
 
-def _renamed(row: Row, name: str) -> Row:
+def _renamed(row: BoardRow, name: str) -> BoardRow:
     return replace(row, status=replace(row.status, table=TableName.parse(name)))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import sqlglot
 
-from freshline.query.rules.keys import Affected, Stage
+from freshline.query.rules.keys import Affected, QueryStage
 from freshline.query.tree import RelationState, view_of
 from tests.scenarios.generator.changes import Change
 from tests.scenarios.generator.definitions import WINDOWS, all_windows, translated_definition
@@ -195,7 +195,7 @@ class SecondEngine:
                 found[row] += 1
         return found
 
-    def _provide(self, stage: Stage) -> None:
+    def _provide(self, stage: QueryStage) -> None:
         self._make(view_of(RelationState.NEW, stage.relation), translated(stage.new))
         if stage.old is None:
             return

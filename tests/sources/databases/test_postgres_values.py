@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from freshline.sources.databases.postgres_values import DatabaseType, accepted_types, value_reader
-from freshline.sources.databases.text_values import Changed, arrow_type
+from freshline.sources.databases.text_values import AlteredValueError, arrow_type
 
 ARRAY = {name: DatabaseType(f"_{name}", DatabaseType(name)) for name in ("int4", "text", "numeric")}
 
@@ -68,7 +68,7 @@ def test_a_value_that_would_be_another_one_is_not_read(declared, found, text):
     read = value_reader(declared, DatabaseType(found))
 
     assert read is not None
-    with pytest.raises(Changed):
+    with pytest.raises(AlteredValueError):
         read(text.encode())
 
 
@@ -118,7 +118,7 @@ def test_an_array_of_other_dimensions_or_values_is_not_read(text):
     read = value_reader("ARRAY<INT>", ARRAY["int4"])
 
     assert read is not None
-    with pytest.raises(Changed):
+    with pytest.raises(AlteredValueError):
         read(text.encode())
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from freshline.errors import RegistryError, RegistryRefusedError
 from freshline.sources.formats import registry_client
-from freshline.sources.formats.registry import Address, Registry, url_problem
+from freshline.sources.formats.registry import Registry, RegistryAddress, url_problem
 from freshline.sources.formats.registry_client import KnownSchemas, RegisteredSchema, RegistryClient
 from tests.registry import basic, running_registry
 from tests.report.alerts.servers import make_certificate
@@ -31,7 +31,7 @@ def quick(monkeypatch):
 
 
 def read(registry, *ids, known=None, **address):
-    return (known or KnownSchemas()).read(Address(registry.url, **address), ids, where="s")
+    return (known or KnownSchemas()).read(RegistryAddress(registry.url, **address), ids, where="s")
 
 
 def refusal(registry, kind, **address):
@@ -173,7 +173,7 @@ def test_who_asks_is_said_in_one_of_two_ways(registry):
     registry.authorization = f"Bearer {SECRET}"
     assert read(registry, 1, token=SECRET).keys() == {1}
     assert "registry.token" in str(refusal(registry, RegistryRefusedError, token=f"{SECRET}\r\nX: y"))
-    assert SECRET not in repr(Address("http://h", "u", SECRET, SECRET))
+    assert SECRET not in repr(RegistryAddress("http://h", "u", SECRET, SECRET))
 
 
 @pytest.mark.seconds
@@ -202,7 +202,7 @@ def test_an_answer_has_a_size(registry, monkeypatch):
 def test_an_address_may_have_a_path(registry):
     registry.prefix = "/apis/ccompat/v7"
     registry.register(ORDER)
-    with RegistryClient(Address(registry.url + registry.prefix), where="s") as client:
+    with RegistryClient(RegistryAddress(registry.url + registry.prefix), where="s") as client:
         assert client.schema(1) is not None
     refusal(registry, RegistryRefusedError)
 

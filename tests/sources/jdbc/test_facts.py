@@ -15,8 +15,8 @@ from freshline.sources.jdbc.facts import (
     FoundColumn,
     FoundTable,
     Growing,
+    JdbcServerFacts,
     QueryStep,
-    ServerFacts,
     find_step,
     require_table,
 )
@@ -29,7 +29,7 @@ NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 SNAPSHOT = Jdbc("${env:URL}", None, Name("t", False), "snapshot")
 INCREMENTAL = replace(SNAPSHOT, read="incremental", column=Name("n", False), overlap=Overlap(None, 10))
 BY_XMIN = replace(SNAPSHOT, read="incremental", column=Name("xmin", False))
-SERVER = ServerFacts("7", 1, "shop", NOW, place=1_000, oldest=500, next=510)
+SERVER = JdbcServerFacts("7", 1, "shop", NOW, place=1_000, oldest=500, next=510)
 
 
 def column(name, type_name, *, nullable=False):

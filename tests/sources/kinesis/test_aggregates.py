@@ -7,7 +7,7 @@ import random
 import pytest
 
 from freshline.sources.kinesis.aggregates import user_records
-from freshline.sources.kinesis.client import Record
+from freshline.sources.kinesis.client import KinesisRecord
 from freshline.sources.kinesis.shards import Shard
 from tests.kinesis import MAGIC, aggregate, hash_of, sealed
 from tests.lanes import few_or_many
@@ -18,7 +18,7 @@ WHOLE = Shard("shardId-000000000000")
 
 
 def unpacked(data, shard=WHOLE, *, all_keys=False):
-    return [tuple(each) for each in user_records(Record("1", "outer", data, None), shard, all_keys=all_keys)]
+    return [tuple(each) for each in user_records(KinesisRecord("1", "outer", data, None), shard, all_keys=all_keys)]
 
 
 def test_user_records_have_their_own_keys_and_numbers():

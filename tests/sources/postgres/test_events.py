@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from freshline.sources.postgres.events import ChangeReader, ReadColumn, ReadTable, SnapshotReader, UnfitTypeError
+from freshline.sources.postgres.events import ChangeReader, PostgresColumn, ReadTable, SnapshotReader, UnfitTypeError
 from freshline.sources.postgres.rows import EventRows
 from freshline.sources.postgres.wire import UNSENT
 from freshline.sources.spill import MOST_ROWS
@@ -16,9 +16,9 @@ TABLE = ReadTable(
     5,
     "public.t",
     (
-        ReadColumn("id", "INT", "id", True),
-        ReadColumn("name", "STRING", "name", False),
-        ReadColumn("bio", "STRING", "bio", False),
+        PostgresColumn("id", "INT", "id", True),
+        PostgresColumn("name", "STRING", "name", False),
+        PostgresColumn("bio", "STRING", "bio", False),
     ),
     {},
     1_000,
@@ -83,7 +83,7 @@ def test_a_value_that_was_not_sent_is_that_of_a_whole_old_image_else_unsent():
 
 
 def test_a_large_key_that_was_not_sent_is_the_old_one():
-    table = ReadTable(5, "t", (ReadColumn("name", "STRING", "name", True),), {}, 1_000)
+    table = ReadTable(5, "t", (PostgresColumn("name", "STRING", "name", True),), {}, 1_000)
     update = messages.update(5, "b", "1", None, UNSENT, key=[None, None, None, "long"])
 
     assert short(in_transaction(update, table=table)) == [("u", "long", (), None)]

@@ -20,8 +20,8 @@ from freshline.sources.databases.postgres_values import BUILT_IN
 from freshline.sources.postgres.connector import Postgres
 from freshline.sources.postgres.facts import (
     DatabaseColumn,
+    PostgresServerFacts,
     PublicationFacts,
-    ServerFacts,
     SlotFacts,
     SlotStep,
     TableFacts,
@@ -35,7 +35,7 @@ from freshline.values.position import position_from_json
 
 DECLARED = Postgres("${env:URL}", "public", "orders", "shop", "shop")
 SLOT = SlotFacts("pgoutput", "db", None, 900, 100)
-SERVER = ServerFacts("77", 1, "db", 150_000, "logical", False, 2_000, SLOT)
+SERVER = PostgresServerFacts("77", 1, "db", 150_000, "logical", False, 2_000, SLOT)
 COLUMNS = (DatabaseColumn("id", 20, False), DatabaseColumn("Amount", 1700, False), DatabaseColumn("twice", 23, True))
 TABLE = TableFacts(5, "r", "d", True, COLUMNS, ("id",), (("id",),), BUILT_IN)
 DECLARED_COLUMNS = [("id", "BIGINT"), ("amount", "DECIMAL(10,2)")]

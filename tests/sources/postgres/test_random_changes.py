@@ -13,7 +13,7 @@ from freshline.errors import DatabaseError
 from freshline.sources.postgres.connector import Postgres
 from freshline.sources.postgres.events import ChangeReader, SnapshotReader
 from freshline.sources.postgres.facts import require_table
-from freshline.sources.postgres.server import Server
+from freshline.sources.postgres.server import PostgresClient
 from tests.databases import ChangingTable
 from tests.lanes import few_or_many
 
@@ -44,7 +44,7 @@ def apply(events, rows):
 def read_one(chance, url, name):
     table, slot = ChangingTable(chance, url, name), f"random_{next(NUMBERS)}"
     declared = Postgres(url, "public", name, slot, slot)
-    server, cancellation = Server(declared, "here"), Cancellation()
+    server, cancellation = PostgresClient(declared, "here"), Cancellation()
     try:
         table.transactions(chance.randint(0, 5))
         table.settle()

@@ -26,7 +26,7 @@ from dagster import (
 )
 
 from freshline.commit.control_store import ControlStore
-from freshline.dagster.inspection import Inspection, beat, inspect, opened, switches
+from freshline.dagster.inspection import ProjectInspection, beat, inspect, opened, switches
 from freshline.dagster.keys import AssetKeys
 from freshline.dagster.materialize import SCHEDULED
 from freshline.dagster.scheduler import BATCH, STOPPED, SUPERVISOR
@@ -46,7 +46,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Cursor:
+class BatchCursor:
     """The memory that one tick leaves to the next; `paused`: the other sensor's tables were reported as paused."""
 
     attempts: Mapping[TableName, RunAttempts] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Cursor:
         )
 
     @classmethod
-    def from_json(cls, text: str | None) -> Cursor:
+    def from_json(cls, text: str | None) -> BatchCursor:
         """The cursor that was written; an empty one where it cannot be read: then due tables are requested at once."""
         try:
             value = json.loads(text or "")
@@ -109,7 +109,7 @@ def request_batch(
     context: SensorEvaluationContext, settings: Settings, graph: Graph, keys: AssetKeys, now: datetime, jitter: float
 ) -> SensorResult:
     """One tick: report that Dagster is there, and request the due tables among those that are assets here."""
-    cursor = Cursor.from_json(context.cursor)
+    cursor = BatchCursor.from_json(context.cursor)
     sensors = switches(context)
     with opened(settings) as control:
         beat(control, sensors, BATCH, now)
@@ -134,11 +134,11 @@ def request_batch(
         run_requests=requests,
         asset_events=_paused(inspection) if paused and not cursor.paused else [],
         skip_reason=None if requests else SkipReason(_why_none(inspection, due, plan)),
-        cursor=Cursor(plan.attempts, paused).to_json(),
+        cursor=BatchCursor(plan.attempts, paused).to_json(),
     )
 
 
-def due_batch(inspection: Inspection, control: ControlStore) -> tuple[TableName, ...]:
+def due_batch(inspection: ProjectInspection, control: ControlStore) -> tuple[TableName, ...]:
     """The batch tables that are due at the time of the inspection.
 
     The seconds of refreshes are read only for tables whose data are older than half of their freshness: no table is due
@@ -151,7 +151,7 @@ def due_batch(inspection: Inspection, control: ControlStore) -> tuple[TableName,
     return _only(due_tables(graph, stamps, seconds, inspection.now), frozenset(old))
 
 
-def _is_old(inspection: Inspection, name: TableName) -> bool:
+def _is_old(inspection: ProjectInspection, name: TableName) -> bool:
     status = inspection.statuses[name]
     if status.data_timestamp is None or is_future(status.data_timestamp, inspection.now):
         return True  # by a clock that was put back it would be young for as long as it was put back
@@ -174,7 +174,7 @@ def _request(tables: tuple[TableName, ...], keys: AssetKeys, plan: BatchPlan, no
     )
 
 
-def _paused(inspection: Inspection) -> list[AssetObservation]:
+def _paused(inspection: ProjectInspection) -> list[AssetObservation]:
     """The supervisor's tables, reported by this sensor because that one does not tick."""
     found = inspection.keys.only(
         name for name, standing in inspection.left_alone.items() if standing is TableUpkeep.PAUSED
@@ -189,7 +189,7 @@ def _paused(inspection: Inspection) -> list[AssetObservation]:
     ]
 
 
-def _why_none(inspection: Inspection, due: Collection[TableName], plan: BatchPlan) -> str:
+def _why_none(inspection: ProjectInspection, due: Collection[TableName], plan: BatchPlan) -> str:
     if not due:
         return f"none of {len(batch_tables(inspection.graph))} batch tables is due"
     shown = [f"{name}: {why}" for name, why in list(plan.waiting.items())[:_SHOWN]]

@@ -26,7 +26,7 @@ from dagster import (
     RunsFilter,
 )
 
-from freshline.dagster.inspection import Inspection
+from freshline.dagster.inspection import ProjectInspection
 from freshline.dagster.internals import ASSET_PARTITION_RANGE_START_TAG, GRPC_INFO_TAG, PARTITION_NAME_TAG
 from freshline.dagster.materialize import SCHEDULED, process_ended, process_of
 from freshline.dagster.partitions import BACKFILL_RUN
@@ -60,7 +60,7 @@ class InProgress:
 
 
 def in_progress(
-    instance: DagsterInstance, repository: RepositoryDefinition | None, inspection: Inspection, now: datetime
+    instance: DagsterInstance, repository: RepositoryDefinition | None, inspection: ProjectInspection, now: datetime
 ) -> InProgress:
     """Inspect the runs that have not finished; one whose process is gone is reported as failed, so that it ends."""
     by_key = {inspection.keys[name]: name for name in inspection.shown}

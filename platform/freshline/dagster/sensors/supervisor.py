@@ -35,7 +35,7 @@ from freshline.commit.warehouse import Warehouse
 from freshline.dagster.checks import quick_verdicts, read_facts
 from freshline.dagster.data_versions import VersionReports
 from freshline.dagster.freshness import verdict
-from freshline.dagster.inspection import Inspection, beat, inspect, opened, switches
+from freshline.dagster.inspection import ProjectInspection, beat, inspect, opened, switches
 from freshline.dagster.internals import AssetCheckExecutionRecord
 from freshline.dagster.keys import AssetKeys
 from freshline.dagster.materialize import Materialization, outcome_metadata, version_metadata
@@ -154,7 +154,7 @@ def changed_checks(
     instance: DagsterInstance,
     settings: Settings,
     control: ControlStore,
-    inspection: Inspection,
+    inspection: ProjectInspection,
     tables: Sequence[TableName],
 ) -> list[Event]:
     """The checks of tables that are reported anyway, where Dagster has another result than they say, or an old one.
@@ -190,7 +190,7 @@ class Reporter:
         self,
         settings: Settings,
         control: ControlStore,
-        inspection: Inspection,
+        inspection: ProjectInspection,
         lineages: Mapping[TableName, TableColumnLineage],
         descriptions: Mapping[TableName, Mapping[str, str]],
         versions: VersionReports,
@@ -315,7 +315,7 @@ def turn_outcome(status: TableStatus, records: Sequence[RefreshResult]) -> dict[
     return outcome
 
 
-def _turns(graph: Graph, inspection: Inspection) -> dict[TableName, float]:
+def _turns(graph: Graph, inspection: ProjectInspection) -> dict[TableName, float]:
     """The turns of the tables that the engine keeps.
 
     Not longer than the declared freshness asks for: Dagster's policy was made from that, whatever an override says.
@@ -360,7 +360,7 @@ def _decision(record: RefreshResult, key: AssetKey) -> AssetObservation:
     )
 
 
-def _summary(inspection: Inspection, events: int, engine: str | None) -> str:
+def _summary(inspection: ProjectInspection, events: int, engine: str | None) -> str:
     """The text of the tick's line in the UI; every tick keeps one, so it is short."""
     counts: dict[str, int] = {}
     for name in inspection.shown:

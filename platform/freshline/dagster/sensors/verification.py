@@ -73,7 +73,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Cursor:
+class VerificationCursor:
     """When the sensor began, and when each table was asked for last."""
 
     began: datetime
@@ -85,7 +85,7 @@ class Cursor:
         return json.dumps({"began": self.began.timestamp(), "asked": asked}, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str | None) -> Cursor | None:
+    def from_json(cls, text: str | None) -> VerificationCursor | None:
         """The cursor that was written; None where there is nothing that can be read: then the sensor begins."""
         try:
             value = json.loads(text or "")
@@ -121,7 +121,7 @@ def request_verification(
     context: SensorEvaluationContext, settings: Settings, graph: Graph, keys: AssetKeys, now: datetime
 ) -> SensorResult:
     """One tick: request the check of the table that was verified longest ago, if it is time for one."""
-    cursor = Cursor.from_json(context.cursor) or Cursor(now)
+    cursor = VerificationCursor.from_json(context.cursor) or VerificationCursor(now)
     asked = cursor.asked
     # A clock that was set back must not stop it for long.
     newest = max((at for at in asked.values() if at <= now), default=None)
@@ -138,7 +138,7 @@ def request_verification(
     check = keys.check(chosen, VERIFY)
     # Partitions that failed are verified again: a sample without them would say that all is well.
     failed = () if sizes[chosen].whole else failed_partitions(context.instance, check)
-    after = Cursor(cursor.began, {name: at for name, at in asked.items() if name in graph} | {chosen: now})
+    after = VerificationCursor(cursor.began, {name: at for name, at in asked.items() if name in graph} | {chosen: now})
     return SensorResult(
         run_requests=[
             RunRequest(

@@ -18,7 +18,7 @@ import uvicorn
 from dagster import __version__ as dagster_version
 from dagster_webserver.app import create_app_from_workspace_process_context
 
-from freshline.dagster.changes import Changes
+from freshline.dagster.changes import ProjectChanges
 from freshline.dagster.internals import (
     WorkspaceFileTarget,
     WorkspaceProcessContext,
@@ -78,7 +78,7 @@ def _serve(settings: Settings, access: Access) -> None:
         return datetime.now(UTC)
 
     with get_instance_for_cli() as instance:
-        changes = Changes(settings)
+        changes = ProjectChanges(settings)
         instance.optimize_for_webserver(_STATEMENT_MILLISECONDS, _POOL_RECYCLE_SECONDS, _POOL_MAX_OVERFLOW)
         with (
             WorkspaceProcessContext(

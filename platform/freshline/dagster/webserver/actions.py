@@ -17,7 +17,7 @@ _LONGEST = 300
 
 
 @dataclass(frozen=True)
-class Action:
+class BoardAction:
     """The wish of a button: `kind` of ACTIONS, the table, and the fields of its form; empty ones are as if absent."""
 
     kind: str
@@ -25,7 +25,7 @@ class Action:
     fields: Mapping[str, str]
 
     @classmethod
-    def read(cls, content: Mapping[str, object]) -> Action:
+    def read(cls, content: Mapping[str, object]) -> BoardAction:
         """The action of a posted object. Raises RequestError for any other object."""
         fields: dict[str, str] = {}
         for name, value in content.items():
@@ -50,30 +50,30 @@ class Acting:
     refresh: Callable[[TableName], str]
 
 
-def act(action: Action, acting: Acting) -> str:
+def act(action: BoardAction, acting: Acting) -> str:
     """Do it; what is true now, as a sentence. Raises what the command would, and then nothing was changed."""
     return ACTIONS[action.kind](action, acting)
 
 
-def _refresh(action: Action, acting: Acting) -> str:
+def _refresh(action: BoardAction, acting: Acting) -> str:
     try:
         return acting.refresh(TableName.parse(action.table))
     except ValueError as error:
         raise RequestError(str(error)) from error
 
 
-def _suspend(action: Action, acting: Acting) -> str:
+def _suspend(action: BoardAction, acting: Acting) -> str:
     because, lasts = action.fields.get("because"), action.fields.get("for")
     return suspend(
         action.table, for_=lasts, because=because, by=_by(), project=acting.settings, clock=acting.clock
     ).sentence
 
 
-def _resume(action: Action, acting: Acting) -> str:
+def _resume(action: BoardAction, acting: Acting) -> str:
     return resume(action.table, by=_by(), project=acting.settings, clock=acting.clock).sentence
 
 
-def _set_freshness(action: Action, acting: Acting) -> str:
+def _set_freshness(action: BoardAction, acting: Acting) -> str:
     if "freshness" not in action.fields:
         raise RequestError("the new freshness is missing, such as 30 seconds.")
     wanted, lasts = action.fields["freshness"], action.fields.get("for")
@@ -81,7 +81,7 @@ def _set_freshness(action: Action, acting: Acting) -> str:
     return " ".join([decided.sentence, *decided.warnings])
 
 
-def _reset_freshness(action: Action, acting: Acting) -> str:
+def _reset_freshness(action: BoardAction, acting: Acting) -> str:
     return reset_freshness(action.table, by=_by(), project=acting.settings, clock=acting.clock).sentence
 
 
@@ -90,7 +90,7 @@ def _by() -> str:
     return f"{who(None)} (UI)"
 
 
-ACTIONS: Mapping[str, Callable[[Action, Acting], str]] = {
+ACTIONS: Mapping[str, Callable[[BoardAction, Acting], str]] = {
     "refresh": _refresh,
     "suspend": _suspend,
     "resume": _resume,

@@ -31,7 +31,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from freshline.commit.control_store import ControlStore
-from freshline.dagster.webserver.actions import Acting, Action, act
+from freshline.dagster.webserver.actions import Acting, BoardAction, act
 from freshline.dagster.webserver.refreshes import Refreshes
 from freshline.declare.graph import Graph
 from freshline.engine.client import EngineClient
@@ -126,7 +126,7 @@ class BoardPages:
 
     def _decide(self, content: Mapping[str, object]) -> Response:
         try:
-            said = act(Action.read(content), self._acting)
+            said = act(BoardAction.read(content), self._acting)
         except FreshlineError as error:
             return JSONResponse({"error": error.as_json()}, 409)
         self._source.forget()

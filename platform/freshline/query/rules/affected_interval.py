@@ -66,7 +66,7 @@ class AffectedInterval:
 
 
 @dataclass(frozen=True)
-class Sessions(AffectedInterval):
+class AffectedSessions(AffectedInterval):
     """The sessions of a key near a changed row.
 
     `gap` is in microseconds. `first` and `last` are columns with the bounds of a session, at least one of them is
@@ -143,7 +143,7 @@ class _Inner:
 
 
 @lru_cache(maxsize=1024)
-def find_affected_interval(query: Query) -> Sessions | Matches | Counted | None:
+def find_affected_interval(query: Query) -> AffectedSessions | Matches | Counted | None:
     """The stretch of a query's keys that changes of one input affect; None where it is the whole key. Pure."""
     if query.volatile is not None:
         return None
@@ -357,7 +357,7 @@ def _length(text: str) -> int:
     return found
 
 
-def _sessions(query: Query, tree: exp.Expr, inner: _Inner) -> Sessions | None:
+def _sessions(query: Query, tree: exp.Expr, inner: _Inner) -> AffectedSessions | None:
     # Of two columns with one key, the last one is taken.
     by_column = {column.lower(): trace_to_input(inner.source, query, column) for column in inner.keys.values()}
     at = trace_to_input(inner.source, query, inner.time)
@@ -376,7 +376,7 @@ def _sessions(query: Query, tree: exp.Expr, inner: _Inner) -> Sessions | None:
     last = next(((shown[each.lower()], by) for each, by in inner.last.items() if each.lower() in shown), None)
     if keys.keys() != by_column.keys() or (first is None and last is None):
         return None
-    return Sessions(
+    return AffectedSessions(
         input=name,
         keys=tuple(column_of(by_column[column][1]) for column in keys),
         time=column_of(at[1]),

@@ -77,7 +77,7 @@ KINDS: Mapping[type[exp.Expr], AggregateKind] = {
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class ResultAggregate:
     """One aggregate of the result: its column in lower case, and the number of its argument (None for COUNT_ROWS)."""
 
     column: str
@@ -120,13 +120,13 @@ class Algebra:
     """
 
     keys: tuple[str, ...]
-    aggregates: tuple[Aggregate, ...]
+    aggregates: tuple[ResultAggregate, ...]
     origins: tuple[tuple[str, str] | None, ...]
     stages: tuple[SignedStage, ...]
     terms: tuple[str, ...]
     computed: tuple[Computed, ...] = ()
 
-    def of_kind(self, kind: AggregateKind, argument: int | None = None) -> Aggregate | None:
+    def of_kind(self, kind: AggregateKind, argument: int | None = None) -> ResultAggregate | None:
         """The first aggregate of a kind over an argument."""
         return next((one for one in self.aggregates if (one.kind, one.argument) == (kind, argument)), None)
 
@@ -332,7 +332,7 @@ def _without_queries(items: Iterable[exp.Expr]) -> bool:
     return not any(isinstance(node, exp.Query) for item in items for node in item.walk())
 
 
-def _aggregate(name: str, item: exp.Expr, arguments: list[exp.Expr]) -> Aggregate | None:
+def _aggregate(name: str, item: exp.Expr, arguments: list[exp.Expr]) -> ResultAggregate | None:
     kind = KINDS.get(type(item))
     if kind is None or item.args.get("expressions"):
         return None
@@ -341,16 +341,16 @@ def _aggregate(name: str, item: exp.Expr, arguments: list[exp.Expr]) -> Aggregat
         # Spark refuses `count()`, which sqlglot reads.
         return None
     if kind is AggregateKind.COUNT and isinstance(argument, exp.Star | exp.Literal):
-        return Aggregate(name, AggregateKind.COUNT_ROWS, None)
+        return ResultAggregate(name, AggregateKind.COUNT_ROWS, None)
     if isinstance(argument, exp.Distinct | exp.Star) or not _without_queries([argument]):
         return None
     if any(is_aggregate(node) for node in own_nodes(argument)):
         return None
     for number, known in enumerate(arguments):
         if same(known, argument):
-            return Aggregate(name, kind, number)
+            return ResultAggregate(name, kind, number)
     arguments.append(argument)
-    return Aggregate(name, kind, len(arguments) - 1)
+    return ResultAggregate(name, kind, len(arguments) - 1)
 
 
 def without_cast(item: exp.Expr, query: exp.Select, types: Types) -> exp.Expr:

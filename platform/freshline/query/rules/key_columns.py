@@ -72,7 +72,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundKeyColumns:
     """The answer of a rule for one query.
 
     `columns` are the columns of the result that identify affected rows; None for any columns at all, because the
@@ -103,7 +103,7 @@ def _named(expression: exp.Expr, name: str) -> exp.Expr:
     return exp.alias_(expression.copy(), name, quoted=True)
 
 
-def set_operation(query: exp.Query, context: Context) -> Found | None:
+def set_operation(query: exp.Query, context: Context) -> FoundKeyColumns | None:
     """UNION [ALL], INTERSECT, EXCEPT: a row changes only if it changed on one of the sides."""
     if not isinstance(query, exp.SetOperation):
         return None
@@ -133,7 +133,7 @@ def set_operation(query: exp.Query, context: Context) -> Found | None:
                 found.append(sql(exp.select(*items).from_(exp.to_table(f"`{view}`", dialect=DIALECT))))
         return list(dict.fromkeys(found))
 
-    return Found(columns, select)
+    return FoundKeyColumns(columns, select)
 
 
 def refuse_disorder(tree: exp.Query) -> None:
@@ -177,7 +177,7 @@ def _refuse_order_of_reading(node: exp.Expr) -> None:
         raise NotDerivedError(Reason("NONDETERMINISTIC", fragment(node)))
 
 
-def grouped(query: exp.Query, context: Context) -> Found | None:
+def grouped(query: exp.Query, context: Context) -> FoundKeyColumns | None:
     """GROUP BY, with HAVING, DISTINCT and windows over the groups: the grouping columns identify changes.
 
     Of sessions the other columns do: a row may join two sessions of theirs, or part one.
@@ -215,7 +215,7 @@ def grouped(query: exp.Query, context: Context) -> Found | None:
         chosen = [_named(items[name], name) for name in asked]
         return _texts(rows, chosen, context, group if sets else None)
 
-    return Found(tuple(exact), select)
+    return FoundKeyColumns(tuple(exact), select)
 
 
 def _of_all_rows(query: exp.Select, types: Types) -> NotDerivedError:
@@ -245,7 +245,7 @@ def _grouping(item: exp.Expr) -> list[exp.Expr]:
     return [item]
 
 
-def windowed(query: exp.Query, context: Context) -> Found | None:
+def windowed(query: exp.Query, context: Context) -> FoundKeyColumns | None:
     """Window functions and QUALIFY: the columns by which every window is partitioned identify changes."""
     assert isinstance(query, exp.Select)
     windows = windows_in(query)
@@ -267,7 +267,9 @@ def windowed(query: exp.Query, context: Context) -> Found | None:
         if all(any(_tells(item, part) for part in partition) for partition in partitions)
     ]
     if columns:
-        return Found(tuple(columns), lambda asked: _texts(rows, [_named(items[name], name) for name in asked], context))
+        return FoundKeyColumns(
+            tuple(columns), lambda asked: _texts(rows, [_named(items[name], name) for name in asked], context)
+        )
     every = [
         name for name, item in items.items() if any(same(item, part) for partition in partitions for part in partition)
     ]
@@ -291,7 +293,7 @@ def windowed(query: exp.Query, context: Context) -> Found | None:
                 ]
         return found
 
-    return Found(tuple(every), select)
+    return FoundKeyColumns(tuple(every), select)
 
 
 def _framed(
@@ -300,7 +302,7 @@ def _framed(
     partitions: Sequence[Sequence[exp.Expr]],
     rows: list[Touched],
     context: Context,
-) -> Found | None:
+) -> FoundKeyColumns | None:
     """The rows whose frames contain a changed time, where all frames are ranges of one time; else None.
 
     By the columns of the partition and the time. A changed row itself is in the partition at its own time, as it is and
@@ -342,7 +344,7 @@ def _framed(
                 found.append(f"SELECT {nulls} FROM ({text}) k")
         return found
 
-    return Found((*columns, named), select)
+    return FoundKeyColumns((*columns, named), select)
 
 
 def _has_times(column: exp.Expr, query: exp.Select, context: Context) -> bool:
@@ -430,14 +432,14 @@ def _in_partition(
     return f"SELECT {columns} FROM ({text}) r LEFT SEMI JOIN ({keys}) k ON {on}"
 
 
-def plain(query: exp.Query, context: Context) -> Found | None:
+def plain(query: exp.Query, context: Context) -> FoundKeyColumns | None:
     """Filters, expressions, joins, EXISTS, IN, DISTINCT: the changed rows themselves are known."""
     assert isinstance(query, exp.Select)
     if query.args.get("having") or query.args.get("qualify"):
         raise unsupported(fragment(query.args.get("having") or query.args["qualify"]))
     items = items_by_name(query)
     rows = touched_rows(query, context.changed, context.guards, context.exactness)
-    return Found(None, lambda asked: _texts(rows, [_named(items[name], name) for name in asked], context))
+    return FoundKeyColumns(None, lambda asked: _texts(rows, [_named(items[name], name) for name in asked], context))
 
 
 def _partition(window: exp.Window) -> list[exp.Expr]:
@@ -450,7 +452,7 @@ def _partition(window: exp.Window) -> list[exp.Expr]:
 RULES = (set_operation, grouped, windowed, plain)
 
 
-def find_keys(query: exp.Query, context: Context) -> Found:
+def find_keys(query: exp.Query, context: Context) -> FoundKeyColumns:
     """The answer of the first rule that is for the query."""
     for rule in RULES:
         found = rule(query, context)

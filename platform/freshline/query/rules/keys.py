@@ -33,7 +33,7 @@ WRITTEN = "_written"
 
 
 @dataclass(frozen=True)
-class Stage:
+class QueryStage:
     """A query inside the query whose inputs changed or not, made a relation of its own.
 
     `new` and `old` are its rows; `old` is None where none of its inputs changed. Either `changed` are queries that
@@ -49,7 +49,7 @@ class Stage:
     keys: tuple[str, ...] = ()
     exact: bool = False
 
-    def at(self, clock: ClockSpan) -> Stage:
+    def at(self, clock: ClockSpan) -> QueryStage:
         """The stage for two instants."""
         old = None if self.old is None else clock.fill(self.old)
         changed, keys = (tuple(map(clock.fill, texts)) for texts in (self.changed, self.keys))
@@ -69,7 +69,7 @@ class Affected:
 
     columns: tuple[str, ...]
     whole: str
-    stages: tuple[Stage, ...]
+    stages: tuple[QueryStage, ...]
     queries: tuple[str, ...]
     guards: tuple[tuple[str, Reason], ...] = ()
     reaches: tuple[TimeDistance, ...] = ()
@@ -134,7 +134,7 @@ def understood(query: ResolvedQuery, changed: frozenset[str]) -> Affected | Reas
         refuse_disorder(query.tree)
         exactness = read_exactness(query)
         stages = tuple(
-            Stage(item.relation, sql(read_as(exactness.wide(item.query), RelationState.NEW, changed), copy=False))
+            QueryStage(item.relation, sql(read_as(exactness.wide(item.query), RelationState.NEW, changed), copy=False))
             for item in exactness.lifted.stages
         )
     except NotDerivedError as error:
@@ -170,7 +170,7 @@ def _of_times(reaches: tuple[TimeDistance, ...], types: Types) -> tuple[TimeDist
     return tuple(reach for reach in reaches if reach.relation not in others)
 
 
-def _as_written(exactness: Exactness, changed: frozenset[str]) -> tuple[list[Stage], str]:
+def _as_written(exactness: Exactness, changed: frozenset[str]) -> tuple[list[QueryStage], str]:
     """The query itself, and stages for those of its queries of which more rows are read for keys than they have."""
     lifted = exactness.lifted
     loose: set[str] = set()
@@ -185,7 +185,7 @@ def _as_written(exactness: Exactness, changed: frozenset[str]) -> tuple[list[Sta
     stages = []
     for item in lifted.stages:
         if item.relation in exactness.loose or relations_in(exactness.written(item)) & loose:
-            stages.append(Stage(f"{item.relation}{WRITTEN}", text_of(item)))
+            stages.append(QueryStage(f"{item.relation}{WRITTEN}", text_of(item)))
             loose.add(item.relation)
     return stages, text_of(lifted.top)
 
@@ -196,22 +196,22 @@ def _require_free_names(relations: Iterable[str]) -> None:
             raise unsupported(f"an input called {relation}, as freshline calls its views")
 
 
-def _stage(item: Lifted, context: Context) -> Stage:
+def _stage(item: Lifted, context: Context) -> QueryStage:
     wide = context.exactness.wide(item.query)
     new = sql(read_as(wide, RelationState.NEW, context.changed), copy=False)
     if not relations_in(context.exactness.written(item)) & context.changed:
-        return Stage(item.relation, new)
+        return QueryStage(item.relation, new)
     old = sql(read_as(wide, RelationState.OLD, context.changed), copy=False)
     found = find_keys(item.query, replace(context, inner=True))
     # From here on the stage is a relation that changed.
     if found.columns is None:
-        stage = Stage(item.relation, new, old, changed=tuple(found.select(item.columns)))
+        stage = QueryStage(item.relation, new, old, changed=tuple(found.select(item.columns)))
     else:
         # A row that is there by a condition which was left out may come and go while the rows that are read stay.
         steady = context.exactness.rows[item.relation].steady
         exact = steady and set(item.columns) <= set(context.exactness.exact_columns(item.query))
         keys = tuple(found.select(found.columns))
-        stage = Stage(item.relation, new, old, key_columns=found.columns, keys=keys, exact=exact)
+        stage = QueryStage(item.relation, new, old, key_columns=found.columns, keys=keys, exact=exact)
         context.key_columns[item.relation] = found.columns
     context.changed = context.changed | {item.relation}
     return stage

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from freshline.freshness.intentions import Suspension
-from freshline.report.alerts.conditions import Situation, TableCondition, Voice, moment_text
+from freshline.report.alerts.conditions import AlertSituation, TableCondition, Voice, moment_text
 from freshline.report.alerts.history import Failing
 from freshline.report.table_text import duration_text
 from freshline.values.names import TableName
@@ -20,7 +20,7 @@ from freshline.values.spec import Mode
 _LONGEST = 600  # an error may be as long as a query
 
 
-def drivers(name: TableName, situation: Situation) -> list[TableCondition]:
+def drivers(name: TableName, situation: AlertSituation) -> list[TableCondition]:
     """Everything that drives the table, near or far, in the order of the graph."""
     standings = situation.standings
     seen: set[TableName] = set()
@@ -33,12 +33,12 @@ def drivers(name: TableName, situation: Situation) -> list[TableCondition]:
     return [standings[other] for other in sorted(seen, key=situation.places.__getitem__)]
 
 
-def suspended_above(name: TableName, situation: Situation) -> TableCondition | None:
+def suspended_above(name: TableName, situation: AlertSituation) -> TableCondition | None:
     """The suspended table that blocks this one, the nearest to the roots; None where none does."""
     return next((standing for standing in drivers(name, situation) if standing.suspension is not None), None)
 
 
-def late_cause(name: TableName, situation: Situation, now: datetime) -> str:
+def late_cause(name: TableName, situation: AlertSituation, now: datetime) -> str:
     """Why the table is late."""
     own, above = situation.standings[name], drivers(name, situation)
     return (
@@ -80,7 +80,7 @@ def _failure_cause(own: TableCondition, above: list[TableCondition]) -> str | No
     return None
 
 
-def _process_cause(own: TableCondition, above: list[TableCondition], situation: Situation) -> str | None:
+def _process_cause(own: TableCondition, above: list[TableCondition], situation: AlertSituation) -> str | None:
     if situation.engine.voice is Voice.SILENT:
         return situation.engine.cause
     if situation.engine.voice is Voice.ABSENT:

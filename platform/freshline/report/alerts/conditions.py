@@ -84,7 +84,7 @@ class Voice(StrEnum):
 
 
 @dataclass(frozen=True)
-class Process:
+class WatchedProcess:
     """A process that must not fall silent; of a silent one, when it was last heard of and a sentence."""
 
     voice: Voice = Voice.ABSENT
@@ -93,7 +93,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Situation:
+class AlertSituation:
     """Everything that an evaluation reads. `standings` are in the order of the graph.
 
     `switched_off` are the modes whose sensor somebody switched off in Dagster. A breach that began before
@@ -102,8 +102,8 @@ class Situation:
     """
 
     standings: Mapping[TableName, TableCondition]
-    engine: Process = Process(Voice.HEARD)
-    scheduler: Process = Process()
+    engine: WatchedProcess = WatchedProcess(Voice.HEARD)
+    scheduler: WatchedProcess = WatchedProcess()
     switched_off: frozenset[Mode] = field(default_factory=frozenset)
     catching_up_since: datetime | None = None
     read_at: datetime | None = None

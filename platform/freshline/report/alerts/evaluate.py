@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from freshline.freshness.alert import Alert, AlertEvent, AlertKind, AlertLevel, News
-from freshline.report.alerts.conditions import Situation, Voice
+from freshline.report.alerts.conditions import AlertSituation, Voice
 from freshline.report.alerts.trouble import Trouble, find_troubles
 from freshline.values.settings import AlertSettings
 
@@ -46,7 +46,7 @@ class Evaluation:
 
 
 def evaluate(
-    situation: Situation,
+    situation: AlertSituation,
     open_alerts: Sequence[Alert],
     settings: AlertSettings,
     now: datetime,

@@ -48,7 +48,7 @@ NOTHING = Arrivals()
 
 
 @dataclass(frozen=True)
-class History:
+class RecordHistory:
     """The records of one table, added up. `minutes` are the arrivals of each minute of the window that had any."""
 
     failing: Failing | None = None
@@ -63,7 +63,7 @@ class History:
         return total
 
 
-def add_record(history: History, record: RefreshResult) -> History:
+def add_record(history: RecordHistory, record: RefreshResult) -> RecordHistory:
     """The history with one more record, which is newer than all before."""
     history = replace(history, failing=_failing(history.failing, record))
     arrived = Arrivals(record.rows_in or 0, record.rejected, record.late_rows or 0)
@@ -76,11 +76,13 @@ def add_record(history: History, record: RefreshResult) -> History:
     return replace(history, minutes=(*kept, (minute, arrived)))
 
 
-def add_records(histories: Mapping[TableName, History], records: Iterable[RefreshResult]) -> dict[TableName, History]:
+def add_records(
+    histories: Mapping[TableName, RecordHistory], records: Iterable[RefreshResult]
+) -> dict[TableName, RecordHistory]:
     """All histories with more records, the oldest first."""
     found = dict(histories)
     for record in records:
-        found[record.table] = add_record(found.get(record.table, History()), record)
+        found[record.table] = add_record(found.get(record.table, RecordHistory()), record)
     return found
 
 

@@ -26,7 +26,7 @@ from freshline.report.alerts.channels.configured import ConfiguredChannel, open_
 from freshline.report.alerts.conditions import moment_text
 from freshline.report.alerts.delivery import Courier
 from freshline.report.alerts.message import Message, message_of
-from freshline.report.alerts.watch import Surroundings, Watch
+from freshline.report.alerts.watch import Watch, WatchSurroundings
 from freshline.report.alerts.watch_health import CHANNELS, WATCH
 from freshline.values.settings import Settings
 
@@ -45,7 +45,7 @@ class Identity:
     is_gone: Callable[[Mapping[str, Any]], bool]
 
 
-def run(settings: Settings, surroundings: Surroundings, identity: Identity, over: threading.Event) -> None:
+def run(settings: Settings, surroundings: WatchSurroundings, identity: Identity, over: threading.Event) -> None:
     """Check and send messages until `over` is set.
 
     A channel that cannot be opened is logged and named in the heartbeat, while the others go on. Raises EngineError
@@ -78,7 +78,7 @@ class Checked:
     missing: Mapping[str, str]
 
 
-def check_once(settings: Settings, surroundings: Surroundings, identity: Identity) -> Checked:
+def check_once(settings: Settings, surroundings: WatchSurroundings, identity: Identity) -> Checked:
     """Check once, and try every pending message once.
 
     Raises as `run` does, and StorageError where the control store cannot be used.
@@ -186,7 +186,7 @@ def _open_store(settings: Settings, over: threading.Event) -> ControlStore | Non
     return None
 
 
-def _watch(settings: Settings, surroundings: Surroundings, store: ControlStore, *, stays: bool) -> Watch:
+def _watch(settings: Settings, surroundings: WatchSurroundings, store: ControlStore, *, stays: bool) -> Watch:
     warehouse = Warehouse(settings.warehouse)
     return Watch(
         store, warehouse, settings.alerts, surroundings, lambda: datetime.now(UTC), time.monotonic, stays=stays

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from freshline.freshness.record import Heartbeat
-from freshline.report.alerts.conditions import Process, Voice, moment_text
+from freshline.report.alerts.conditions import Voice, WatchedProcess, moment_text
 from freshline.values.spec import Mode
 
 ENGINE_SILENT_SECONDS = 10.0  # it beats every two
@@ -97,45 +97,45 @@ def _last_heard(heard: Heard, moment: Moment) -> datetime:
     return min(heard.at, moment.now - timedelta(seconds=moment.passed - heard.seen))
 
 
-def engine_process(heard: Heard | None, heartbeat: Heartbeat | None, moment: Moment, *, ended: bool) -> Process:
+def engine_process(heard: Heard | None, heartbeat: Heartbeat | None, moment: Moment, *, ended: bool) -> WatchedProcess:
     """Whether the engine is heard of. `ended`: the process of this heartbeat is known to have ended."""
     if heard is None:
-        return Process(Voice.ABSENT)
+        return WatchedProcess(Voice.ABSENT)
     silent = moment.passed - heard.seen
     if silent <= (ENGINE_ENDED_SECONDS if ended else ENGINE_SILENT_SECONDS):
-        return Process(Voice.HEARD if heard.changed else Voice.UNKNOWN)
+        return WatchedProcess(Voice.HEARD if heard.changed else Voice.UNKNOWN)
     since = _last_heard(heard, moment)
     pid = None if heartbeat is None else heartbeat.detail.get("pid")
     who = "the engine" if pid is None else f"the engine, process {pid},"
     what = "ended without having been stopped" if ended else "is silent"
     cause = f"{who} {what}, last heard of {moment_text(since)}; `freshline engine start` starts one"
-    return Process(Voice.SILENT, since, cause)
+    return WatchedProcess(Voice.SILENT, since, cause)
 
 
 def scheduler_process(
     ticks: Heard | None, daemon: Heard | None, sensors: Mapping[str, str], moment: Moment, *, ended: bool
-) -> Process:
+) -> WatchedProcess:
     """Whether Dagster is heard of: its daemon, where its storage can be read, and the ticks of our sensors.
 
     `sensors` are states by `supervisor` and `batch`. `ended`: the daemon's process is known to have ended. Sensors that
     are switched off do not tick, and that is no silence.
     """
     if ticks is None:
-        return Process(Voice.ABSENT)
+        return WatchedProcess(Voice.ABSENT)
     if ended:
         since = _last_heard(daemon or ticks, moment)
-        return Process(Voice.SILENT, since, f"Dagster's daemon has ended, last heard of {moment_text(since)}")
+        return WatchedProcess(Voice.SILENT, since, f"Dagster's daemon has ended, last heard of {moment_text(since)}")
     if daemon is not None and moment.passed - daemon.seen > SCHEDULER_SILENT_SECONDS:
         since = _last_heard(daemon, moment)
-        return Process(Voice.SILENT, since, f"Dagster's daemon is silent, last heard of {moment_text(since)}")
+        return WatchedProcess(Voice.SILENT, since, f"Dagster's daemon is silent, last heard of {moment_text(since)}")
     expected = not sensors or any(state != _STOPPED for state in sensors.values())
     if expected and moment.passed - ticks.seen > SCHEDULER_SILENT_SECONDS:
         since = _last_heard(ticks, moment)
         what = "Dagster is silent" if daemon is None else "Dagster's daemon runs, and its sensors do not tick"
-        return Process(Voice.SILENT, since, f"{what}, last heard of {moment_text(since)}")
+        return WatchedProcess(Voice.SILENT, since, f"{what}, last heard of {moment_text(since)}")
     # Each of those that should beat has to be heard again before the whole counts as heard.
     awaited = [*([] if daemon is None else [daemon]), *([ticks] if expected else [])]
-    return Process(Voice.HEARD if all(heard.changed for heard in awaited) else Voice.UNKNOWN)
+    return WatchedProcess(Voice.HEARD if all(heard.changed for heard in awaited) else Voice.UNKNOWN)
 
 
 def sensor_states(check: SchedulerCheck | None) -> dict[str, str]:

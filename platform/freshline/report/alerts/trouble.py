@@ -18,10 +18,10 @@ from freshline.report.alerts.cause import failing_cause, late_cause, suspended_a
 from freshline.report.alerts.conditions import (
     ENGINE,
     SCHEDULER,
-    Process,
-    Situation,
+    AlertSituation,
     TableCondition,
     Voice,
+    WatchedProcess,
     moment_text,
 )
 from freshline.values.settings import AlertSettings
@@ -43,7 +43,7 @@ class Trouble:
     ripe: bool = True
 
 
-def find_troubles(situation: Situation, settings: AlertSettings, now: datetime) -> list[Trouble]:
+def find_troubles(situation: AlertSituation, settings: AlertSettings, now: datetime) -> list[Trouble]:
     """Everything that is wrong, processes first; at most one trouble a subject and kind."""
     found = [
         *_silence(ENGINE, AlertKind.ENGINE_SILENT, situation.engine, now),
@@ -59,12 +59,12 @@ def find_troubles(situation: Situation, settings: AlertSettings, now: datetime) 
     return found
 
 
-def _silence(subject: str, kind: AlertKind, process: Process, now: datetime) -> Iterator[Trouble]:
+def _silence(subject: str, kind: AlertKind, process: WatchedProcess, now: datetime) -> Iterator[Trouble]:
     if process.voice is Voice.SILENT:
         yield Trouble(subject, kind, AlertLevel.FAIL, process.since or now, process.cause)
 
 
-def _lag(standing: TableCondition, situation: Situation, now: datetime) -> Iterator[Trouble]:
+def _lag(standing: TableCondition, situation: AlertSituation, now: datetime) -> Iterator[Trouble]:
     name = str(standing.name)
     suspension = standing.suspension
     if suspension is not None:

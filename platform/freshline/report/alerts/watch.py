@@ -24,14 +24,14 @@ from freshline.freshness.record import Heartbeat
 from freshline.report.alerts.conditions import (
     ENGINE,
     SCHEDULER,
-    Process,
-    Situation,
+    AlertSituation,
     TableCondition,
     Voice,
+    WatchedProcess,
     table_standing,
 )
 from freshline.report.alerts.evaluate import Evaluation, evaluate
-from freshline.report.alerts.history import WINDOW, History, add_records
+from freshline.report.alerts.history import WINDOW, RecordHistory, add_records
 from freshline.report.alerts.silence import (
     SETTLING_SECONDS,
     Heard,
@@ -66,7 +66,7 @@ _PAGE = 1000
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class WatchSurroundings:
     """The functions that the starter of a watch gives it.
 
     `graph` gives the declarations, the same object as long as they are the same. `scheduler` reads Dagster's storage,
@@ -94,7 +94,7 @@ class Watch:
         store: ControlStore,
         warehouse: Warehouse,
         settings: AlertSettings,
-        surroundings: Surroundings,
+        surroundings: WatchSurroundings,
         clock: Callable[[], datetime],
         passed: Callable[[], float],
         *,
@@ -180,7 +180,7 @@ class Watch:
 
     def _situation(
         self, graph: Graph, intentions: Intentions, heartbeats: Mapping[str, Heartbeat], moment: Moment
-    ) -> Situation:
+    ) -> AlertSituation:
         check = self._check_scheduler(moment)
         known = {name: heartbeats[name].at for name in (ENGINE, SCHEDULER) if name in heartbeats}
         if check is not None and check.daemon_heartbeat is not None:
@@ -193,7 +193,7 @@ class Watch:
         told = self._report_scheduler(check, sensors, heartbeats.get(SCHEDULER), moment.now)
         engine = engine_process(self._heard.get(ENGINE), heartbeats.get(ENGINE), moment, ended=ENGINE in ended)
         standings = self._standings(graph, intentions, moment)
-        return Situation(
+        return AlertSituation(
             standings,
             engine,
             scheduler_process(
@@ -204,7 +204,7 @@ class Watch:
             self._reader.read_at,
         )
 
-    def _catching_up_since(self, engine: Process, moment: Moment) -> datetime | None:
+    def _catching_up_since(self, engine: WatchedProcess, moment: Moment) -> datetime | None:
         """Before when a breach is left to the engine to mend for now."""
         begin = self._begin
         if begin is None or not self._stays or engine.voice not in (Voice.HEARD, Voice.UNKNOWN):
@@ -221,8 +221,8 @@ class Watch:
                 standing,
                 first_seen=awaited.get(name),
                 suspension=None if standing.is_source else intentions.suspensions.get(name),
-                failing=histories.get(name, History()).failing,
-                arrivals=histories.get(name, History()).arrivals(moment.now),
+                failing=histories.get(name, RecordHistory()).failing,
+                arrivals=histories.get(name, RecordHistory()).arrivals(moment.now),
             )
             for name, standing in standings.items()
         }
@@ -326,9 +326,9 @@ class _Records:
         self._store = store
         self._last: int | None = None
         self._identity = ""
-        self._histories: dict[TableName, History] = {}
+        self._histories: dict[TableName, RecordHistory] = {}
 
-    def read(self, now: datetime) -> Mapping[TableName, History]:
+    def read(self, now: datetime) -> Mapping[TableName, RecordHistory]:
         # In a store that took the place of a lost one the ids begin anew.
         identity = self._store.identity()
         if self._last is None or identity != self._identity:
@@ -350,7 +350,7 @@ class _Records:
         for name, record in newest.items():
             records = list(reversed(self._store.refreshes(name))) if record.state != State.SUCCEEDED else [record]
             failing = add_records({}, [one for one in records if (one.id or 0) <= last])[name].failing
-            histories[name] = replace(histories.get(name, History()), failing=failing)
+            histories[name] = replace(histories.get(name, RecordHistory()), failing=failing)
         self._histories, self._last = histories, last
 
 

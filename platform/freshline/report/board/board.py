@@ -33,7 +33,7 @@ class BoardState(StrEnum):
 
 
 @dataclass(frozen=True)
-class Row:
+class BoardRow:
     """One table or source in the list of all.
 
     `spans` are its lag in the last hours, the oldest first. `cause` says why it is not fresh, empty where that needs no
@@ -66,7 +66,7 @@ class ColumnFact:
 
 
 @dataclass(frozen=True)
-class Declaration:
+class DeclarationPlace:
     """Where a table is declared: the file below the project, the line, and the text of the file, None if it is gone.
 
     `link` opens it in an editor or a repository, None where nothing does. `is_local` is a link for this machine only.
@@ -91,7 +91,7 @@ class TablePage:
     `unshown` says why where they cannot be read. `calendar` has its partitions in time, None for a table without.
     """
 
-    row: Row
+    row: BoardRow
     spans: tuple[LagSpan, ...] = ()
     hours: tuple[Hour, ...] = ()
     marks: tuple[Mark, ...] = ()
@@ -101,8 +101,8 @@ class TablePage:
     critical_path: tuple[TableName, ...] = ()
     explained: str = ""
     promise: str = ""
-    declaration: Declaration | None = None
-    near: tuple[Row, ...] = ()
+    declaration: DeclarationPlace | None = None
+    near: tuple[BoardRow, ...] = ()
     sample: Sample | None = None
     quarantine: Sample | None = None
     unshown: str = ""
@@ -121,7 +121,7 @@ class Board:
     environment: str
     at: datetime
     since: datetime
-    rows: tuple[Row, ...] = ()
+    rows: tuple[BoardRow, ...] = ()
     pages: tuple[TablePage, ...] = ()
     alerts: tuple[Alert, ...] = ()
     mistakes: tuple[str, ...] = ()
@@ -152,14 +152,14 @@ def board_rows(
     statuses: Sequence[TableStatus],
     summaries: Mapping[TableName, Summary],
     spans: Mapping[TableName, Sequence[LagSpan]],
-) -> tuple[Row, ...]:
+) -> tuple[BoardRow, ...]:
     """The rows of all tables and sources, in the order of the graph."""
     found = []
     for status in statuses:
         name, spec = status.table, graph.specs[status.table]
         state, cause = state_of(status)
         found.append(
-            Row(
+            BoardRow(
                 status,
                 state,
                 cause,
@@ -192,7 +192,7 @@ def state_of(status: TableStatus) -> tuple[BoardState, str]:
     return BoardState.FRESH, ""
 
 
-def chosen_rows(rows: Iterable[Row], choice: Choice) -> list[Row]:
+def chosen_rows(rows: Iterable[BoardRow], choice: Choice) -> list[BoardRow]:
     """The rows that are chosen, in the chosen order: the worst, the largest or the dearest first."""
     search = choice.search.strip().lower()
     found = [
@@ -212,7 +212,7 @@ def chosen_rows(rows: Iterable[Row], choice: Choice) -> list[Row]:
     return found
 
 
-def sort_value(row: Row, sort: str) -> float:
+def sort_value(row: BoardRow, sort: str) -> float:
     """The number by which a row is sorted; what is unknown comes last."""
     status, summary = row.status, row.summary
     match sort:
@@ -235,7 +235,7 @@ def sort_value(row: Row, sort: str) -> float:
             raise ValueError(f"rows are not sorted by {sort!r}")
 
 
-def worst_first(rows: Sequence[Row], most: int) -> list[TableName]:
+def worst_first(rows: Sequence[BoardRow], most: int) -> list[TableName]:
     """At most so many tables: those that are not fresh, then the others, in the order of the graph."""
     ordered = sorted(rows, key=lambda row: row.state in (BoardState.FRESH, BoardState.EMPTY))
     return [row.name for row in ordered[:most]]

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from freshline.freshness.history import Hour, LagSpan, Mark, hour_of
-from freshline.report.board.board import Row
+from freshline.report.board.board import BoardRow
 from freshline.report.table_text import count_text, duration_text, freshness_text
 from freshline.values.names import TableName
 from freshline.values.result import DECISIONS, State
@@ -110,7 +110,7 @@ _LONGEST_NAME = 24
 # -- lag
 
 
-def spark(row: Row, now: datetime, begin: datetime) -> Spark | None:
+def spark(row: BoardRow, now: datetime, begin: datetime) -> Spark | None:
     """The lag of a table from `begin` on; None where nothing is known of it."""
     status = row.status
     points = _thinned(_points(row.spans, (), status.lag_seconds, now), begin, now, _MOST_SPARK)
@@ -127,13 +127,13 @@ def spark(row: Row, now: datetime, begin: datetime) -> Spark | None:
     return Spark(path, round(y(promise), 1), text)
 
 
-def first_moment(rows: Sequence[Row], now: datetime) -> datetime:
+def first_moment(rows: Sequence[BoardRow], now: datetime) -> datetime:
     """Where the small lines of all tables begin: with the oldest span of them, and not less than ten minutes ago."""
     return min([span.first_at for row in rows for span in row.spans] + [now - _SHORTEST])
 
 
 def lag_chart(
-    row: Row,
+    row: BoardRow,
     spans: Sequence[LagSpan],
     hours: Sequence[Hour],
     marks: Sequence[Mark],
@@ -340,7 +340,9 @@ def _whole_text(seconds: float) -> str:
 # -- graph
 
 
-def graph_chart(rows: Sequence[Row], chosen: TableName | None = None, critical: Sequence[TableName] = ()) -> GraphChart:
+def graph_chart(
+    rows: Sequence[BoardRow], chosen: TableName | None = None, critical: Sequence[TableName] = ()
+) -> GraphChart:
     """The graph of these rows, which are in the order of the graph: inputs to the left of what reads them."""
     depths: dict[TableName, int] = {}
     places: dict[TableName, _Place] = {}

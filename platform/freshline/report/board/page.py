@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode
 from markupsafe import Markup
 
 from freshline.freshness.history import Mark
-from freshline.report.board.board import SORTS, Board, BoardState, Choice, Row, TablePage, chosen_rows, sort_value
+from freshline.report.board.board import SORTS, Board, BoardRow, BoardState, Choice, TablePage, chosen_rows, sort_value
 from freshline.report.board.chart import (
     BOX_HEIGHT,
     BOX_WIDTH,
@@ -56,7 +56,7 @@ _TEMPLATES = Path(__file__).with_name("templates")
 class Listed:
     """A row with what is drawn of it: its line, and the numbers by which a browser sorts."""
 
-    row: Row
+    row: BoardRow
     spark: Spark | None
     values: dict[str, float]
 
@@ -150,7 +150,7 @@ def policy(*, in_file: bool) -> str:
 # -- values
 
 
-def _listed(board: Board, rows: Sequence[Row]) -> list[Listed]:
+def _listed(board: Board, rows: Sequence[BoardRow]) -> list[Listed]:
     begin = first_moment(board.rows, board.at)
     sorts = [sort for sort in SORTS if sort not in ("graph", "name")]
     return [Listed(row, spark(row, board.at, begin), {sort: sort_value(row, sort) for sort in sorts}) for row in rows]

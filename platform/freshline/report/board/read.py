@@ -26,7 +26,7 @@ from freshline.freshness.cost import FreshnessExplained, explain_freshness
 from freshline.freshness.history import Mark, cut_text
 from freshline.freshness.intentions import apply_overrides
 from freshline.query.resolved import ColumnLineage, find_lineage
-from freshline.report.board.board import Board, ColumnFact, Declaration, Row, TablePage, board_rows
+from freshline.report.board.board import Board, BoardRow, ColumnFact, DeclarationPlace, TablePage, board_rows
 from freshline.report.board.calendar import Calendar, make_calendar
 from freshline.report.descriptions import describe_columns
 from freshline.report.explain import explanations, read_measured
@@ -71,7 +71,7 @@ class BoardReader:
         graph: Graph,
         now: datetime,
         since: datetime,
-        wanted: Callable[[Sequence[Row]], Sequence[TableName]] = lambda _: (),
+        wanted: Callable[[Sequence[BoardRow]], Sequence[TableName]] = lambda _: (),
         *,
         mistakes: Sequence[str] = (),
     ) -> Board:
@@ -103,7 +103,7 @@ class BoardReader:
     def _pages(
         self,
         graph: Graph,
-        rows: Mapping[TableName, Row],
+        rows: Mapping[TableName, BoardRow],
         wanted: Sequence[TableName],
         alerts: Sequence[Alert],
         now: datetime,
@@ -123,7 +123,7 @@ class BoardReader:
     def _page(
         self,
         graph: Graph,
-        row: Row,
+        row: BoardRow,
         promise: FreshnessExplained,
         alerts: Sequence[Alert],
         now: datetime,
@@ -230,7 +230,7 @@ class BoardReader:
         except FreshlineError as error:
             return str(error)
 
-    def _declaration(self, path: str, line: int) -> Declaration:
+    def _declaration(self, path: str, line: int) -> DeclarationPlace:
         file = self._settings.root / path
         try:
             with file.open(encoding="utf-8", errors="replace") as opened:
@@ -239,10 +239,10 @@ class BoardReader:
             text = None
         written = self._settings.declaration_link
         if written is None:
-            return Declaration(path, line, text)
+            return DeclarationPlace(path, line, text)
         parts = {"{file}": quote(str(file)), "{path}": quote(path), "{line}": str(line)}
         link = re.sub("|".join(map(re.escape, parts)), lambda found: parts[found[0]], written)
-        return Declaration(path, line, text, link, is_local="{file}" in written)
+        return DeclarationPlace(path, line, text, link, is_local="{file}" in written)
 
 
 def lineage_of(graph: Graph, spec: TableSpec) -> ColumnLineage:

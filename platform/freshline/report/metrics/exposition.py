@@ -38,7 +38,7 @@ class Labels:
         return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in self.pairs) + "}"
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """One value. `suffix` follows the name of the family, as `_bucket` does."""
 
     labels: Labels
@@ -53,7 +53,7 @@ class Family:
     name: str
     kind: str
     help: str
-    samples: tuple[Sample, ...]
+    samples: tuple[MetricSample, ...]
 
     def as_json(self) -> dict[str, Any]:
         """The object that `freshline metrics --json` prints."""
@@ -76,7 +76,7 @@ class Family:
             str(values["type"]),
             str(values["help"]),
             tuple(
-                Sample(Labels(tuple(each["labels"].items())), each["value"], str(each["name"]).removeprefix(name))
+                MetricSample(Labels(tuple(each["labels"].items())), each["value"], str(each["name"]).removeprefix(name))
                 for each in values["samples"]
             ),
         )
@@ -115,10 +115,10 @@ def text_of(families: Iterable[Family]) -> str:
     return "".join(lines)
 
 
-def samples_of(values: Sequence[tuple[Labels, float | None]]) -> tuple[Sample, ...]:
+def samples_of(values: Sequence[tuple[Labels, float | None]]) -> tuple[MetricSample, ...]:
     """A sample for each value that is known: one that is not is absent, and no NaN."""
     return tuple(
-        Sample(each, value)
+        MetricSample(each, value)
         for each, value in values
         if value is not None and (isinstance(value, int) or math.isfinite(value))
     )

@@ -15,7 +15,16 @@ from itertools import accumulate
 
 from freshline.freshness.alert import Alert
 from freshline.report.metrics.counts import BUCKETS, Durations, PromiseSeconds, RefreshCounts
-from freshline.report.metrics.exposition import COUNTER, GAUGE, HISTOGRAM, Family, Labels, Sample, labels, samples_of
+from freshline.report.metrics.exposition import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    Family,
+    Labels,
+    MetricSample,
+    labels,
+    samples_of,
+)
 from freshline.report.status import TableStatus
 
 
@@ -311,12 +320,12 @@ def _one(name: str, text: str, values: float | Sequence[tuple[Labels, float | No
     return Family(name, GAUGE, text, samples_of(values if isinstance(values, Sequence) else [(Labels(), values)]))
 
 
-def _histogram(strategy: str, durations: Durations) -> Iterator[Sample]:
+def _histogram(strategy: str, durations: Durations) -> Iterator[MetricSample]:
     bounds = [*(f"{bound:g}" for bound in BUCKETS), "+Inf"]
     for bound, count in zip(bounds, accumulate(durations.counts), strict=True):
-        yield Sample(labels(strategy=strategy, le=bound), count, "_bucket")
-    yield Sample(labels(strategy=strategy), durations.seconds, "_sum")
-    yield Sample(labels(strategy=strategy), sum(durations.counts), "_count")
+        yield MetricSample(labels(strategy=strategy, le=bound), count, "_bucket")
+    yield MetricSample(labels(strategy=strategy), durations.seconds, "_sum")
+    yield MetricSample(labels(strategy=strategy), sum(durations.counts), "_count")
 
 
 def _process(prefix: str, subject: str, found: ProcessFigures | None) -> Iterator[Family]:

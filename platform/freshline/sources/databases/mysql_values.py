@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from freshline.sources.databases.text_values import (
     DECIMAL,
     INTEGER_BITS,
-    Changed,
+    AlteredValueError,
     Read,
     date_value,
     decimal_reader,
@@ -90,7 +90,7 @@ def accepted_types(found: MysqlType) -> str:
 
 def _boolean(text: bytes) -> bool:
     if text not in (b"0", b"1"):
-        raise Changed
+        raise AlteredValueError
     return text == b"1"
 
 

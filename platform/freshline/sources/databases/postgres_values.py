@@ -15,7 +15,7 @@ from freshline.sources.databases.text_values import (
     ARRAY,
     DECIMAL,
     INTEGER_BITS,
-    Changed,
+    AlteredValueError,
     Read,
     date_value,
     decimal_reader,
@@ -129,7 +129,7 @@ def accepted_types(found: DatabaseType) -> str:
 
 def _bytes(text: bytes) -> bytes:
     if not text.startswith(b"\\x"):
-        raise Changed
+        raise AlteredValueError
     return bytes.fromhex(text[2:].decode())
 
 
@@ -156,14 +156,14 @@ def _array_reader(declared: str, found: DatabaseType) -> Read | None:
 
 def _as_declared(value: Any, depth: int, element: Read) -> list[Any]:
     if not isinstance(value, list):
-        raise Changed
+        raise AlteredValueError
     if depth > 1:
         # An empty array of several dimensions is written as one of none.
         return [_as_declared(each, depth - 1, element) for each in value]
     found: list[Any] = []
     for each in value:
         if isinstance(each, list):
-            raise Changed
+            raise AlteredValueError
         found.append(None if each is None else element(each.encode()))
     return found
 
@@ -182,7 +182,7 @@ def _lexemes(text: str, at: int) -> Iterator[tuple[str, str | None]]:
     while at < len(text):
         match = _ARRAY_LEXEME.match(text, at)
         if match is None:
-            raise Changed
+            raise AlteredValueError
         at = match.end()
         if match[1] is not None:
             yield "value", _ESCAPED.sub(r"\1", match[1])
@@ -198,7 +198,7 @@ def _list(lexemes: Iterator[tuple[str, str | None]]) -> Any:
     for kind, value in lexemes:
         if kind == "{":
             if len(stack) >= _MOST_NESTED:
-                raise Changed
+                raise AlteredValueError
             stack.append([])
         elif kind == "}":
             whole = stack.pop()
@@ -207,9 +207,9 @@ def _list(lexemes: Iterator[tuple[str, str | None]]) -> Any:
             stack[-1].append(whole)
         elif kind == "value":
             if not stack:
-                raise Changed
+                raise AlteredValueError
             stack[-1].append(value)
-    raise Changed
+    raise AlteredValueError
 
 
 # -- lines of COPY

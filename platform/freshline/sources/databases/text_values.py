@@ -31,7 +31,7 @@ _ARROW: dict[str, Any] = {
 }
 
 
-class Changed(Exception):
+class AlteredValueError(Exception):
     """A value that the declared type cannot have as it is."""
 
 
@@ -58,7 +58,7 @@ def integer_reader(bits: int) -> Read:
         except ValueError:
             value = _whole(text)
         if not least <= value <= greatest:
-            raise Changed
+            raise AlteredValueError
         return value
 
     return read
@@ -68,7 +68,7 @@ def _whole(text: bytes) -> int:
     """The whole number that a numeric is, however it is written."""
     number = Decimal(text.decode())
     if not number.is_finite() or number != number.to_integral_value() or number.adjusted() > 20:
-        raise Changed
+        raise AlteredValueError
     return int(number)
 
 
@@ -80,9 +80,9 @@ def decimal_reader(precision: int, scale: int) -> Read:
         try:
             value = Decimal(text.decode()).quantize(unit, context=exact)
         except (Inexact, InvalidOperation):
-            raise Changed from None
+            raise AlteredValueError from None
         if not value.is_finite():
-            raise Changed
+            raise AlteredValueError
         return value
 
     return read
@@ -94,7 +94,7 @@ def date_value(text: bytes) -> date:
         return date.fromisoformat(text.decode())
     except ValueError:
         # Before the year 1, behind 9999, or infinity.
-        raise Changed from None
+        raise AlteredValueError from None
 
 
 def time_value(text: bytes) -> datetime:
@@ -112,4 +112,4 @@ def _moment(text: bytes) -> datetime:
     try:
         return datetime.fromisoformat(text.decode())
     except ValueError:
-        raise Changed from None
+        raise AlteredValueError from None

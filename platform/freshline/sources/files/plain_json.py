@@ -25,7 +25,7 @@ from freshline.sources.files.connector import Files
 from freshline.sources.files.lines import Inspected, is_packed
 from freshline.sources.files.position import FileMark
 from freshline.sources.formats.decode import CORRUPT, STRICT_JSON
-from freshline.sources.formats.exact import Record, is_in_doubt, loses, read_as, stored
+from freshline.sources.formats.exact import RecordOrigin, is_in_doubt, loses, read_as, stored
 from freshline.sources.formats.json import Json
 from freshline.sources.reader import STOPPED
 from freshline.sources.records import ERROR, record_schema
@@ -122,7 +122,7 @@ def read_plain(spark: SparkSession, spec: SourceSpec, root: Path, files: Sequenc
 def parse_plain(spark: SparkSession, spec: SourceSpec, root: Path, files: Sequence[Inspected]) -> DataFrame:
     """Lines as Spark's reader reads them: FILE, RECORD, the declared columns, and DOUBT where it may be mistaken."""
     declared = record_schema(spec).fields
-    written = Record()
+    written = RecordOrigin()
     fields = [StructField(field.name, read_as(field.dataType, written)) for field in declared]
     schema = StructType([*fields, StructField(CORRUPT, StringType())])
     rows = (

@@ -18,7 +18,7 @@ from fastavro.read import SchemaResolutionError
 from freshline.sources.formats import avro_schema as schema_module
 from freshline.sources.formats import avro_values as values_module
 from freshline.sources.formats import fit as fit_module
-from freshline.sources.formats.avro_schema import NoSchema, Record, least_bytes, read_schema, sql_type
+from freshline.sources.formats.avro_schema import AvroRecord, NoSchema, least_bytes, read_schema, sql_type
 from freshline.sources.formats.avro_values import (
     NO_RECORD,
     NOT_AVRO,
@@ -105,7 +105,7 @@ class AvroRecords(Container):
 
 @dataclass(frozen=True)
 class _Header:
-    written: Record
+    written: AvroRecord
     codec: str
     sync: bytes
 
@@ -236,7 +236,7 @@ _UNPACK: dict[str, Callable[[bytes], bytes]] = {
 
 
 def _decoded(
-    decoder: Callable[..., Any], block: _Block, written: Record, asked: Record | None
+    decoder: Callable[..., Any], block: _Block, written: AvroRecord, asked: AvroRecord | None
 ) -> list[dict[str, Any]] | None:
     """The records of a block; None where its bytes are not exactly as many records as it says.
 
@@ -251,7 +251,7 @@ def _decoded(
     return records if source.tell() == len(block.data) else None
 
 
-def _check_resolution(block: _Block, written: Record, asked: Record) -> None:
+def _check_resolution(block: _Block, written: AvroRecord, asked: AvroRecord) -> None:
     try:
         decoder_of(written)(io.BytesIO(block.data), written.plain, asked.plain)
     except SchemaResolutionError as error:

@@ -24,7 +24,7 @@ class NoSchema(Exception):
 
 
 @dataclass(frozen=True)
-class Record:
+class AvroRecord:
     """The schema of a record.
 
     `plain` is the one to decode with, `full` has the logical types, and `named` the named types within, by their full
@@ -41,7 +41,7 @@ class Record:
         return found
 
 
-def read_schema(text: str | bytes, references: Sequence[str] = (), *, column: str | None = None) -> Record:
+def read_schema(text: str | bytes, references: Sequence[str] = (), *, column: str | None = None) -> AvroRecord:
     """The schema of a record from its JSON. Raises NoSchema.
 
     `references` are the schemas of types that it names, each behind those that it names itself. With `column` a schema
@@ -60,7 +60,7 @@ def read_schema(text: str | bytes, references: Sequence[str] = (), *, column: st
         full = parse_schema(written, named_schemas=named, _write_hint=False)
         if not isinstance(full, dict) or full.get("type") not in ("record", "error"):
             raise NoSchema("it is no record")
-        record = Record(parse_schema(_without_logical(written), named_schemas=plain_named), full, named)
+        record = AvroRecord(parse_schema(_without_logical(written), named_schemas=plain_named), full, named)
         if _values_at_least(full, record, {}) > _MOST_VALUES:
             raise NoSchema(f"a record has more than {_MOST_VALUES} values")
         _refuse_empty_items(full, record, set())
@@ -82,7 +82,7 @@ def _without_logical(schema: Schema) -> Schema:
     return found | {name: schema[name] for name in ("default", "symbols") if name in schema}
 
 
-def resolve(schema: Schema, record: Record) -> Schema:
+def resolve(schema: Schema, record: AvroRecord) -> Schema:
     """The type that a name stands for; others as they are."""
     return record.named.get(schema, schema) if isinstance(schema, str) else schema
 
@@ -96,7 +96,7 @@ def kind_of(schema: Schema) -> str:
     return kind if isinstance(kind, str) else kind_of(kind)
 
 
-def least_bytes(schema: Schema, record: Record, known: dict[str, int] | None = None) -> int:
+def least_bytes(schema: Schema, record: AvroRecord, known: dict[str, int] | None = None) -> int:
     """The bytes that each value has at least; `known` are those of named types that were asked before."""
     known = {} if known is None else known
     schema = resolve(schema, record)
@@ -113,7 +113,7 @@ def least_bytes(schema: Schema, record: Record, known: dict[str, int] | None = N
     return _LEAST.get(kind, 1)
 
 
-def _values_at_least(schema: Schema, record: Record, known: dict[str, int]) -> int:
+def _values_at_least(schema: Schema, record: AvroRecord, known: dict[str, int]) -> int:
     """The least number of values within each one: names that stand for each other make many of a short schema."""
     schema = resolve(schema, record)
     if kind_of(schema) not in ("record", "error"):
@@ -125,12 +125,12 @@ def _values_at_least(schema: Schema, record: Record, known: dict[str, int]) -> i
     return known[name]
 
 
-def is_recursive(schema: Schema, record: Record, within: frozenset[str] = frozenset()) -> bool:
+def is_recursive(schema: Schema, record: AvroRecord, within: frozenset[str] = frozenset()) -> bool:
     """Whether a named type has values of itself within."""
     return _finds_itself(schema, record, within, set())
 
 
-def _finds_itself(schema: Schema, record: Record, within: frozenset[str], clear: set[str]) -> bool:
+def _finds_itself(schema: Schema, record: AvroRecord, within: frozenset[str], clear: set[str]) -> bool:
     schema = resolve(schema, record)
     kind = kind_of(schema)
     if kind == "union":
@@ -148,7 +148,7 @@ def _finds_itself(schema: Schema, record: Record, within: frozenset[str], clear:
     return False
 
 
-def _refuse_empty_items(schema: Schema, record: Record, seen: set[str]) -> None:
+def _refuse_empty_items(schema: Schema, record: AvroRecord, seen: set[str]) -> None:
     """An array of values without bytes has any number of them in a few bytes, so it is refused."""
     schema = resolve(schema, record)
     kind = kind_of(schema)
@@ -189,7 +189,7 @@ _SQL_OF_LOGICAL = {
 }
 
 
-def sql_type(schema: Schema, record: Record, known: dict[str, str] | None = None) -> str:
+def sql_type(schema: Schema, record: AvroRecord, known: dict[str, str] | None = None) -> str:
     """The type of a column that takes all values of a type, as it is declared; empty where there is none.
 
     `known` are those of named types that were asked before.

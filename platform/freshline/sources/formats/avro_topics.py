@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from fastavro.read import SchemaResolutionError
 
-from freshline.sources.formats.avro_schema import NoSchema, Record, read_schema
+from freshline.sources.formats.avro_schema import AvroRecord, NoSchema, read_schema
 from freshline.sources.formats.avro_values import NO_RECORD, NOT_AVRO, Columns, decoder_of
 from freshline.sources.formats.fit import PARSED, VERDICT, Wanted
 from freshline.sources.formats.framing import FRAME_BYTES, schema_id_of
@@ -81,7 +81,7 @@ def in_order(
     return Framed(values, pa.array(codes, pa.string()), pa.array(ids, pa.int32()))
 
 
-def read_framed_schema(schema: FramedSchema, column: str | None = None) -> Record:
+def read_framed_schema(schema: FramedSchema, column: str | None = None) -> AvroRecord:
     """Raises NoSchema for one that is none of a record; `column` as for `read_schema`."""
     return read_schema(schema.text, schema.references, column=column)
 
@@ -148,7 +148,7 @@ class FramedAvro:
 class _Schema:
     """The decoder and the columns for records of one schema."""
 
-    def __init__(self, written: Record, asked: Record | None, wanted: Wanted) -> None:
+    def __init__(self, written: AvroRecord, asked: AvroRecord | None, wanted: Wanted) -> None:
         self.columns = Columns(asked or written, wanted)
         self._decoder = decoder_of(written)
         self._written = written.plain

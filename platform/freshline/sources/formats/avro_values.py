@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from fastavro import _read_py, schemaless_reader
 
-from freshline.sources.formats.avro_schema import Record, Schema, is_recursive, kind_of, resolve
+from freshline.sources.formats.avro_schema import AvroRecord, Schema, is_recursive, kind_of, resolve
 from freshline.sources.formats.fit import CUT_BYTES, DIGITS, Mask, Wanted, fit, fitted
 
 NOT_AVRO = "NOT_AVRO"
@@ -55,7 +55,7 @@ _PYTHON = {
 }
 
 
-def decoder_of(written: Record) -> Callable[..., Any]:
+def decoder_of(written: AvroRecord) -> Callable[..., Any]:
     """The decoder of records. Those within each other may be so to any depth, which only the slower one takes."""
     slower: Callable[..., Any] = _read_py.schemaless_reader
     return slower if is_recursive(written.full, written) else schemaless_reader
@@ -70,7 +70,7 @@ def rejected(raw: bytes, count: int, first: int, wanted: Wanted, code: str = NOT
     return pa.RecordBatch.from_arrays([kept, numbers, numbers, codes, parsed], schema=wanted.rows)
 
 
-def read_fields(record: Record, names: Sequence[str]) -> set[str]:
+def read_fields(record: AvroRecord, names: Sequence[str]) -> set[str]:
     """The names, old ones too, of the fields that columns of these names take their values from."""
     found = [find_field(record.fields, name) for name in names]
     return {name for field in found if field is not None for name in (field["name"], *field.get("aliases", ()))}
@@ -79,7 +79,7 @@ def read_fields(record: Record, names: Sequence[str]) -> set[str]:
 class Columns:
     """Records become columns, with the declared columns' values."""
 
-    def __init__(self, record: Record, wanted: Wanted) -> None:
+    def __init__(self, record: AvroRecord, wanted: Wanted) -> None:
         self._record = record
         self._wanted = wanted
         self._fields = [find_field(record.fields, name) for name in wanted.schema.names]
@@ -129,7 +129,7 @@ class _Builder:
     `lost` are the records with a value that is of no branch of a union which the declared type takes.
     """
 
-    def __init__(self, record: Record, count: int) -> None:
+    def __init__(self, record: AvroRecord, count: int) -> None:
         self._record = record
         self.lost: Mask = np.zeros(count, bool)
 

@@ -15,8 +15,8 @@ from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, S
 
 from freshline.sources.formats import envelope as envelope_module
 from freshline.sources.formats import envelope_avro as envelope_avro_module
-from freshline.sources.formats.avro_schema import Record, kind_of, resolve
-from freshline.sources.formats.envelope import TOMBSTONE, EnvelopeFacts, EnvelopeReader, Event, Rejected
+from freshline.sources.formats.avro_schema import AvroRecord, kind_of, resolve
+from freshline.sources.formats.envelope import TOMBSTONE, ChangeEvent, EnvelopeFacts, EnvelopeReader, Rejected
 from freshline.sources.formats.envelope_avro import AvroEnvelopes
 from freshline.sources.formats.framed_rows import (
     AVRO_MODULES,
@@ -103,7 +103,7 @@ def _decode(
     def begin() -> Callable[..., list[pa.Array]]:
         reader = open_reader()
 
-        def facts_of(event: Event) -> tuple[Any, ...]:
+        def facts_of(event: ChangeEvent) -> tuple[Any, ...]:
             values = dict(zip(names, event.values, strict=True))
             before = None
             if event.before is not None:
@@ -147,7 +147,7 @@ def undeclared_columns(schemas: Schemas, spec: SourceSpec) -> dict[str, str]:
     return undeclared_fields(schemas, spec, _image_of)
 
 
-def _image_of(envelope: Record) -> Record | None:
+def _image_of(envelope: AvroRecord) -> AvroRecord | None:
     """The record of the image within an envelope; None for flattened ones, whose columns stand beside other facts."""
     field = next((each for each in envelope.fields if each["name"] == "after"), None)
     branches = [] if field is None else field["type"] if isinstance(field["type"], list) else [field["type"]]

@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from freshline.compute.shared_columns import shared_column
 from freshline.sources.formats.csv_fields import Dialect
-from freshline.sources.formats.exact import Record, has_half_character, is_whole, read_as
+from freshline.sources.formats.exact import RecordOrigin, has_half_character, is_whole, read_as
 from freshline.sources.formats.framing import FRAME_BYTES
 from freshline.sources.formats.registry import SCHEMA_ID
 from freshline.sources.formats.xml_files import JSON
@@ -34,7 +34,7 @@ STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
 def decode_json(records: DataFrame, spec: SourceSpec, text: str = VALUE, code: str = "NOT_JSON") -> Decoded:
     """Each record as one JSON object, which is in the column `text`; `code` is that of one that is none."""
-    written = Record(raw=text)
+    written = RecordOrigin(raw=text)
     fields = [StructField(field.name, read_as(field.dataType, written)) for field in record_schema(spec).fields]
     schema = StructType([*fields, StructField(CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, **STRICT_JSON}
@@ -109,7 +109,7 @@ def decode_csv(
         _field(F.get(FIELDS, F.lit(place[c.name.lower()])), dialect, null_value).alias(c.name)
         for c in spec.record_columns
     ]
-    return Decoded(parsed.withColumn(PARSED, F.struct(*values)), F.col(BROKEN), Record(csv=True))
+    return Decoded(parsed.withColumn(PARSED, F.struct(*values)), F.col(BROKEN), RecordOrigin(csv=True))
 
 
 def _field(written: Column, dialect: Dialect, null_value: str | None) -> Column:

@@ -99,7 +99,7 @@ class Rejected(Exception):
     that was rejected with it is not that of an older event.
     """
 
-    def __init__(self, code: str, known: Event | None = None) -> None:
+    def __init__(self, code: str, known: ChangeEvent | None = None) -> None:
         self.known = known
         super().__init__(code)
 
@@ -126,7 +126,7 @@ class EnvelopeFacts:
 
 
 @dataclass(frozen=True)
-class Event:
+class ChangeEvent:
     """One change of one row.
 
     `values` are those of the declared columns: of the new image, of the key alone for a delete, none for a TRUNCATE
@@ -181,7 +181,7 @@ class EnvelopeReader:
         )
         object.__setattr__(self, "_decoder", decoder)
 
-    def read(self, record: bytes, key: bytes | None = None) -> Event:
+    def read(self, record: bytes, key: bytes | None = None) -> ChangeEvent:
         """The event that a record is, with the key of its message, None for none.
 
         Raises Rejected, with TOMBSTONE for a record that says nothing.
@@ -206,13 +206,13 @@ class EnvelopeReader:
         except (Rejected, RecursionError):
             return None
 
-    def known_by(self, named: MessageKey | None) -> Event | None:
+    def known_by(self, named: MessageKey | None) -> ChangeEvent | None:
         """The event of a record that cannot be read: the row that its key names, None without a key."""
         if named is None:
             return None
-        return Event(self._key(_Found("", {}, None, {}, {}, {}), named), None)
+        return ChangeEvent(self._key(_Found("", {}, None, {}, {}, {}), named), None)
 
-    def event(self, payload: Any, schema: Schema, named: MessageKey | None = None) -> Event:
+    def event(self, payload: Any, schema: Schema, named: MessageKey | None = None) -> ChangeEvent:
         """The event that a payload is, which has the values of JSON, numbers as Number; raises Rejected as `read`.
 
         `schema` is that of Kafka Connect, and may be empty. `named` is the key of the message, which has the values
@@ -242,13 +242,13 @@ class EnvelopeReader:
             raise Rejected(f"{MESSAGE_KEY}({members}; PRIMARY KEY is {', '.join(self.reading.keys)})")
         return self._event(found, values, unsent)
 
-    def _event(self, found: _Found, values: tuple[Any, ...], unsent: tuple[str, ...]) -> Event:
+    def _event(self, found: _Found, values: tuple[Any, ...], unsent: tuple[str, ...]) -> ChangeEvent:
         source, beside = found.source, found.beside
         before = None
         if found.op in ("u", "d") and source.get("connector") not in _IN_ORDER_OF_KEYS:
             before = self._before(found.image if found.op == "d" else found.before, found.fields)
         facts = _position(source), _changed_at(source, beside), _transaction(source, beside)
-        return Event(values, found.op, *facts, unsent, before)
+        return ChangeEvent(values, found.op, *facts, unsent, before)
 
     def _before(self, image: Mapping[str, Any] | None, fields: Mapping[str, Schema]) -> tuple[Any, ...] | None:
         """The values of an old image, None where it was not sent, and none where they do not fit their columns."""

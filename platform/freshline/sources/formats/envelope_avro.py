@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from fastavro.read import SchemaResolutionError
 
-from freshline.sources.formats.avro_schema import NoSchema, Record, kind_of, resolve
+from freshline.sources.formats.avro_schema import AvroRecord, NoSchema, kind_of, resolve
 from freshline.sources.formats.avro_topics import UNKNOWN_SCHEMA, FramedSchema, read_framed_schema
 from freshline.sources.formats.avro_values import NO_RECORD, NOT_AVRO, decoder_of
-from freshline.sources.formats.envelope import EnvelopeReader, Event, MessageKey, Number, Rejected, message_key
+from freshline.sources.formats.envelope import ChangeEvent, EnvelopeReader, MessageKey, Number, Rejected, message_key
 from freshline.sources.formats.framing import FRAME_BYTES, schema_id_of
 
 # The names of logical types at Kafka Connect and Debezium, where the schema does not name them itself.
@@ -45,7 +45,7 @@ class AvroEnvelopes:
     schemas: Mapping[int, FramedSchema | None]
     _known: dict[int, _Schema | None] = field(default_factory=dict)
 
-    def read(self, record: bytes, key: bytes | None = None) -> Event:
+    def read(self, record: bytes, key: bytes | None = None) -> ChangeEvent:
         """The event that a record is, with the key of its message, None for none. Raises Rejected."""
         named = None if key is None else self._message_key(key)
         try:
@@ -81,7 +81,7 @@ class AvroEnvelopes:
 class _Schema:
     """A schema of records: what decodes them, and the inline schema that their JSON would have."""
 
-    def __init__(self, written: Record) -> None:
+    def __init__(self, written: AvroRecord) -> None:
         self._plain = written.plain
         self._decoder = decoder_of(written)
         self._convert, self.inline = _converter(written.full, written, frozenset())
@@ -106,7 +106,7 @@ def _read_schema(schema: FramedSchema | None) -> _Schema | None:
         return None
 
 
-def _converter(schema: Any, record: Record, within: frozenset[str]) -> tuple[Convert, dict[str, Any]]:
+def _converter(schema: Any, record: AvroRecord, within: frozenset[str]) -> tuple[Convert, dict[str, Any]]:
     """The function from a value of Avro, which is not NULL, to one of JSON, and the schema as Kafka Connect has it.
 
     Raises NoSchema for a record within itself, which no table of a database has.
@@ -152,7 +152,7 @@ def _facts(schema: Any) -> dict[str, Any]:
 
 
 def _record(
-    schema: Mapping[str, Any], record: Record, within: frozenset[str], facts: Mapping[str, Any]
+    schema: Mapping[str, Any], record: AvroRecord, within: frozenset[str], facts: Mapping[str, Any]
 ) -> tuple[Convert, dict[str, Any]]:
     if schema["name"] in within:
         raise NoSchema("a record has itself within")
@@ -166,7 +166,7 @@ def _record(
     return convert, {"type": "struct", "fields": fields, **facts}
 
 
-def _union(branches: Any, record: Record, within: frozenset[str]) -> tuple[Convert, dict[str, Any]]:
+def _union(branches: Any, record: AvroRecord, within: frozenset[str]) -> tuple[Convert, dict[str, Any]]:
     """As `_converter`, for one type and NULL. Rows of databases have nothing that distinguishes several types."""
     found = [each for each in branches if kind_of(resolve(each, record)) != "null"]
     if len(found) != 1:

@@ -70,7 +70,7 @@ _BLANKS = " \t\r\n"
 
 
 @dataclass(frozen=True)
-class Record:
+class RecordOrigin:
     """The origin of values.
 
     `raw` is the column with the text of a JSON record, where Spark's parser hands on numbers by way of a DOUBLE; None
@@ -81,7 +81,7 @@ class Record:
     csv: bool = False
 
 
-def read_as(kind: DataType, record: Record) -> DataType:
+def read_as(kind: DataType, record: RecordOrigin) -> DataType:
     """The type to parse a value with, so that nothing is lost yet."""
     match kind:
         case StructType():
@@ -101,7 +101,7 @@ def read_as(kind: DataType, record: Record) -> DataType:
             return kind
 
 
-def stored(value: Column, kind: DataType, record: Record, name: str | None = None) -> Column:
+def stored(value: Column, kind: DataType, record: RecordOrigin, name: str | None = None) -> Column:
     """The value of a column that was parsed with `read_as`, NULL where it would be another one.
 
     `name` is that of the member in the record, where it has one.
@@ -125,7 +125,7 @@ def stored(value: Column, kind: DataType, record: Record, name: str | None = Non
             return _stored_single(value, kind, record, name)
 
 
-def is_lost(value: Column, kind: DataType, record: Record, name: str | None = None) -> Column:
+def is_lost(value: Column, kind: DataType, record: RecordOrigin, name: str | None = None) -> Column:
     """Whether a value of a type that `loses`, which was parsed with `read_as`, would be another one."""
     match kind:
         case StructType():
@@ -146,7 +146,7 @@ def is_lost(value: Column, kind: DataType, record: Record, name: str | None = No
             return value.isNotNull() & stored(value, kind, record, name).isNull()
 
 
-def is_changed(value: Column, kind: DataType, record: Record) -> Column:
+def is_changed(value: Column, kind: DataType, record: RecordOrigin) -> Column:
     """Whether a lost value is one of its type to Spark, which would store another; else it is none of the type."""
     match kind:
         case DecimalType():
@@ -208,7 +208,7 @@ def has_half_character(text: Column) -> Column:
     return F.when(F.contains(text, F.lit("\\")), F.contains(left, F.lit("\\"))).otherwise(F.lit(False))
 
 
-def _stored_single(value: Column, kind: DataType, record: Record, name: str | None) -> Column:
+def _stored_single(value: Column, kind: DataType, record: RecordOrigin, name: str | None) -> Column:
     """As `stored`, for a type without values within."""
     match kind:
         case DateType() | TimestampType() | TimestampNTZType():
@@ -249,7 +249,7 @@ def _stored_of_csv(value: Column, kind: DataType) -> Column:
             return value
 
 
-def _time(value: Column, kind: DataType, record: Record) -> Column:
+def _time(value: Column, kind: DataType, record: RecordOrigin) -> Column:
     """`stored` for a text of a day or a time."""
     if isinstance(kind, DateType):
         return F.when(value.rlike(_CSV_DATE if record.csv else DATE_TEXT), value.try_cast(kind))
@@ -264,7 +264,7 @@ def _time(value: Column, kind: DataType, record: Record) -> Column:
     return F.when(usual, value.try_cast(kind)).when(time.between(first, last), time)
 
 
-def _converts(kind: DataType, record: Record) -> bool:
+def _converts(kind: DataType, record: RecordOrigin) -> bool:
     """Whether `stored` makes another value, or another type, of what was parsed."""
     match kind:
         case StructType():
@@ -279,7 +279,7 @@ def _converts(kind: DataType, record: Record) -> bool:
             return loses(kind, record)
 
 
-def loses(kind: DataType, record: Record) -> bool:
+def loses(kind: DataType, record: RecordOrigin) -> bool:
     """Whether a value that was parsed with `read_as` may become another one in its type."""
     match kind:
         case StructType():

@@ -21,7 +21,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from freshline.errors import RegistryRefusedError, SchemaIdError
 from freshline.sources.formats import avro_schema, avro_topics, avro_values, fit, framing, protobuf_topics
-from freshline.sources.formats.avro_schema import NoSchema, Record, read_schema, sql_type
+from freshline.sources.formats.avro_schema import AvroRecord, NoSchema, read_schema, sql_type
 from freshline.sources.formats.avro_topics import FramedAvro, FramedReading, FramedSchema, read_framed_schema
 from freshline.sources.formats.avro_values import read_fields
 from freshline.sources.formats.framing import FRAME_BYTES
@@ -103,7 +103,7 @@ def avro_schemas(schemas: Schemas) -> dict[int, FramedSchema | None]:
 def undeclared_fields(
     schemas: Schemas,
     spec: SourceSpec,
-    record_of: Callable[[Record], Record | None] = lambda record: record,
+    record_of: Callable[[AvroRecord], AvroRecord | None] = lambda record: record,
     asked: str | None = None,
 ) -> dict[str, str]:
     """The fields of records that no column takes, each with the type to declare it with, empty for none.

@@ -15,7 +15,7 @@ from freshline.sources.formats import fit as fit_module
 from freshline.sources.formats import parquet_pages as pages_module
 from freshline.sources.formats.container import PART_BYTES, Container, Contents, NoContainer
 from freshline.sources.formats.fit import Mask, Wanted, cut_off, fitted, sql_type
-from freshline.sources.formats.parquet_pages import Chunk, page_sizes, read_chunks
+from freshline.sources.formats.parquet_pages import ColumnChunk, page_sizes, read_chunks
 
 MARK = b"PAR1"
 NOT_PARQUET = "NOT_PARQUET"
@@ -65,7 +65,9 @@ class ParquetRows(Container):
             raise NoContainer("UNREADABLE", f"its footer says {metadata.num_rows} rows, and {read} are there")
         return Contents(before, weight, tuple(breaks), fields=fields)
 
-    def _check(self, file: BinaryIO, opened: pq.ParquetFile, chunks: Sequence[Chunk], check: Callable[[], None]) -> int:
+    def _check(
+        self, file: BinaryIO, opened: pq.ParquetFile, chunks: Sequence[ColumnChunk], check: Callable[[], None]
+    ) -> int:
         """The bytes of the declared columns in a group of rows, unpacked. Raises NoContainer for too large a page."""
         for leaf in self._columns(opened):
             check()
@@ -99,7 +101,7 @@ class ParquetRows(Container):
 
     def _open(
         self, file: Any, *, unfolded: bool = False, int96: str = "us"
-    ) -> tuple[pq.ParquetFile, list[list[Chunk]]]:
+    ) -> tuple[pq.ParquetFile, list[list[ColumnChunk]]]:
         """The file with its texts as dictionaries where they are stored so, and its columns by groups of rows.
 
         Unfolded the texts may be of any size. `unfolded` leaves those within other values as they are.
@@ -138,7 +140,7 @@ class ParquetRows(Container):
         ]
 
     def _batches(
-        self, file: Any, opened: pq.ParquetFile, chunks: Sequence[Sequence[Chunk]], start: int, end: int
+        self, file: Any, opened: pq.ParquetFile, chunks: Sequence[Sequence[ColumnChunk]], start: int, end: int
     ) -> Iterator[pa.RecordBatch]:
         there = set(opened.schema_arrow.names)
         declared = [name for name in self.wanted.schema.names if name in there]
@@ -183,7 +185,7 @@ class ParquetRows(Container):
                 yield batch.slice(skipped)
 
 
-def _folded(metadata: pq.FileMetaData, chunks: Sequence[Sequence[Chunk]]) -> set[str]:
+def _folded(metadata: pq.FileMetaData, chunks: Sequence[Sequence[ColumnChunk]]) -> set[str]:
     """The paths of texts that are stored as dictionaries, in one group of rows at least."""
     leaves = {leaf for group in chunks for leaf, chunk in enumerate(group) if chunk.is_bytes and chunk.has_dictionary}
     return {metadata.schema.column(leaf).path for leaf in leaves}

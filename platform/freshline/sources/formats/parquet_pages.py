@@ -31,7 +31,7 @@ class DamagedParquet(ValueError):
 
 
 @dataclass(frozen=True)
-class Chunk:
+class ColumnChunk:
     """A column in a group of rows: where its pages begin, their bytes, and how many those are unpacked."""
 
     start: int
@@ -42,7 +42,7 @@ class Chunk:
     is_int96: bool
 
 
-def read_chunks(file: BinaryIO) -> list[list[Chunk]]:
+def read_chunks(file: BinaryIO) -> list[list[ColumnChunk]]:
     """The columns of each group of rows, in the order of the schema's leaves. Raises DamagedParquet."""
     length = file.seek(0, 2)
     file.seek(max(0, length - _END))
@@ -57,7 +57,7 @@ def read_chunks(file: BinaryIO) -> list[list[Chunk]]:
         raise DamagedParquet("its footer cannot be read") from error
 
 
-def _chunk(column: dict[int, Any]) -> Chunk:
+def _chunk(column: dict[int, Any]) -> ColumnChunk:
     starts = [column[_DATA_PAGE]]
     # A dictionary is before the values. Some writers say 0 where they have none.
     if 0 < column.get(_DICTIONARY_PAGE, 0) < starts[0]:
@@ -68,10 +68,10 @@ def _chunk(column: dict[int, Any]) -> Chunk:
     # A column without values has no pages that are read, and a place that says nothing.
     size = size if column[_VALUES] else 0
     kind = column[_TYPE]
-    return Chunk(min(starts), size, unpacked, _DICTIONARY_PAGE in column, kind == _BYTE_ARRAY, kind == _INT96)
+    return ColumnChunk(min(starts), size, unpacked, _DICTIONARY_PAGE in column, kind == _BYTE_ARRAY, kind == _INT96)
 
 
-def page_sizes(file: BinaryIO, chunk: Chunk) -> Iterator[tuple[int, int]]:
+def page_sizes(file: BinaryIO, chunk: ColumnChunk) -> Iterator[tuple[int, int]]:
     """The place where each page begins, and its bytes unpacked. Raises DamagedParquet."""
     at, end = chunk.start, chunk.start + chunk.size
     while at < end:

@@ -99,7 +99,7 @@ class Registry:
             unknown_id=options.choice("registry.unknown-id", (FAIL, QUARANTINE)) or FAIL,
         )
 
-    def resolve(self, root: Path, environ: Mapping[str, str]) -> Address:
+    def resolve(self, root: Path, environ: Mapping[str, str]) -> RegistryAddress:
         """The registry with its references resolved. Raises ValueError with a sentence that has no secret."""
 
         def text(option: str, written: str | None) -> str | None:
@@ -117,7 +117,7 @@ class Registry:
         url = text("registry.url", self.url) or ""
         if url_problem(url):
             raise ValueError(f"option 'registry.url': {self.url} does not stand for {url_problem(url)}.")
-        return Address(
+        return RegistryAddress(
             url.rstrip("/"),
             text("registry.user", self.user),
             text("registry.password", self.password),
@@ -129,7 +129,7 @@ class Registry:
 
 
 @dataclass(frozen=True)
-class Address:
+class RegistryAddress:
     """A registry with its references resolved: what a client needs. Its text shows no secret."""
 
     url: str

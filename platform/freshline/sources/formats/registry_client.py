@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from freshline.errors import RegistryError, RegistryRefusedError
-from freshline.sources.formats.registry import Address
+from freshline.sources.formats.registry import RegistryAddress
 from freshline.sources.tls import tls_context
 
 ANSWER_SECONDS = 10.0
@@ -58,7 +58,7 @@ class KnownSchemas:
     descriptors: bool = False
     _found: dict[int, RegisteredSchema] = field(default_factory=dict)
 
-    def read(self, address: Address, ids: Iterable[int], *, where: str) -> Mapping[int, RegisteredSchema]:
+    def read(self, address: RegistryAddress, ids: Iterable[int], *, where: str) -> Mapping[int, RegisteredSchema]:
         """The schemas of these ids; an id that the registry does not know is missing.
 
         Raises RegistryError and RegistryRefusedError, neither of which shows a secret.
@@ -77,7 +77,7 @@ class KnownSchemas:
 class RegistryClient:
     """Asks a registry, over one connection that is closed with it."""
 
-    def __init__(self, address: Address, *, where: str, descriptors: bool = False) -> None:
+    def __init__(self, address: RegistryAddress, *, where: str, descriptors: bool = False) -> None:
         """Raises RegistryRefusedError for files of certificates that cannot be used."""
         self._address = address
         self._where = where

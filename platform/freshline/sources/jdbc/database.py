@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from freshline.compute.cancellation import Cancellation
-from freshline.sources.jdbc.facts import FoundTable, ServerFacts, TablePart
+from freshline.sources.jdbc.facts import FoundTable, JdbcServerFacts, TablePart
 
 # A row as a text of its own, and the texts of its fields: those of the columns, and of the growing one.
 Row = tuple[bytes, Sequence[bytes | None]]
@@ -25,7 +25,7 @@ class Session(Protocol):
     """One transaction that only reads. All that it gives is as of one moment."""
 
     @property
-    def server(self) -> ServerFacts: ...
+    def server(self) -> JdbcServerFacts: ...
 
     @property
     def table(self) -> FoundTable | None: ...
@@ -37,10 +37,10 @@ class Session(Protocol):
         """
 
 
-class Database(Protocol):
+class SourceDatabase(Protocol):
     """A database of one source. Errors are those of sources, and show no address of it."""
 
-    def inspect(self, url: str) -> tuple[ServerFacts, FoundTable | None]:
+    def inspect(self, url: str) -> tuple[JdbcServerFacts, FoundTable | None]:
         """The facts of the server and of the table now. Raises DatabaseError and DatabaseRefusedError."""
 
     def reading(self, url: str, table: FoundTable, cancellation: Cancellation) -> AbstractContextManager[Session]:

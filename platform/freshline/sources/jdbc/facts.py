@@ -89,7 +89,7 @@ class FoundTable:
 
 
 @dataclass(frozen=True)
-class ServerFacts:
+class JdbcServerFacts:
     """A server at one moment. `now` is its time in UTC, `place` how far it had written its log, None for not known.
 
     `oldest` is the oldest transaction that had not ended, `next` the one that is next, None where rows do not have
@@ -106,7 +106,7 @@ class ServerFacts:
 
 
 @dataclass(frozen=True)
-class ReadColumn:
+class JdbcColumn:
     """A declared column: its name, its type in Spark's spelling, the one in the database, whether it is of the key."""
 
     name: str
@@ -199,7 +199,7 @@ class TablePart:
     """The part of a table that is read. `digest` is one of all that decides which rows there are."""
 
     table: FoundTable
-    columns: tuple[ReadColumn, ...]
+    columns: tuple[JdbcColumn, ...]
     where: str | None
     growing: Growing | None
     is_unique: bool
@@ -230,7 +230,7 @@ def require_table(
                 f"{there.type.accepted()}.",
                 where=where,
             )
-        read.append(ReadColumn(column, declared_type, there, column in key))
+        read.append(JdbcColumn(column, declared_type, there, column in key))
     growing = _growing(declared, found, where)
     # NULL in a key is rejected, so that what is left is unique where an index of these columns says so.
     names = {column.found.name for column in read if column.is_key}
@@ -279,14 +279,20 @@ def _growing(declared: Jdbc, found: FoundTable, where: str) -> Growing | None:
     return Growing(column, size)
 
 
-def _digest(declared: Jdbc, columns: Sequence[ReadColumn], growing: Growing | None) -> str:
+def _digest(declared: Jdbc, columns: Sequence[JdbcColumn], growing: Growing | None) -> str:
     by = None if growing is None else (growing.column and growing.column.name, growing.overlap)
     read = [(column.name, column.type, column.found.name, column.is_key) for column in columns]
     return hashlib.sha256(repr((read, declared.where, declared.read, by)).encode()).hexdigest()[:32]
 
 
 def find_step(
-    declared: Jdbc, server: ServerFacts, asked: TablePart, position: QueryPosition | None, now: datetime, *, where: str
+    declared: Jdbc,
+    server: JdbcServerFacts,
+    asked: TablePart,
+    position: QueryPosition | None,
+    now: datetime,
+    *,
+    where: str,
 ) -> QueryStep:
     """The part that is read behind a position, at `now` by the clock of the engine.
 
@@ -312,7 +318,7 @@ def find_step(
     return QueryStep.CHANGED
 
 
-def is_too_far(server: ServerFacts, position: QueryPosition, growing: Growing | None) -> bool:
+def is_too_far(server: JdbcServerFacts, position: QueryPosition, growing: Growing | None) -> bool:
     """Whether so many transactions ended since that rows do not say any more which of them wrote them."""
     if growing is None or growing.column is not None or position.value is None or server.next is None:
         return False
@@ -338,7 +344,7 @@ def replaced(loss: str, position: QueryPosition, *, where: str) -> DatabaseRepla
     )
 
 
-def _loss(declared: Jdbc, server: ServerFacts, table: FoundTable, position: QueryPosition) -> str | None:
+def _loss(declared: Jdbc, server: JdbcServerFacts, table: FoundTable, position: QueryPosition) -> str | None:
     """The reason why a table is not read on behind a position, None where it is."""
     if server.system != position.system:
         return f"the server is {server.system or 'unknown'}, and {position.system or 'unknown'} was read."

@@ -15,7 +15,15 @@ from freshline.sources.databases.mysql_connection import MysqlConnection, unread
 from freshline.sources.databases.mysql_values import MysqlType, accepted_types, value_reader
 from freshline.sources.jdbc.connector import Jdbc
 from freshline.sources.jdbc.database import Row, Since
-from freshline.sources.jdbc.facts import FoundColumn, FoundTable, GrowingKind, Read, ReadColumn, ServerFacts, TablePart
+from freshline.sources.jdbc.facts import (
+    FoundColumn,
+    FoundTable,
+    GrowingKind,
+    JdbcColumn,
+    JdbcServerFacts,
+    Read,
+    TablePart,
+)
 from freshline.values.names import quoted
 
 # MySQL names itself by the one, MariaDB by the other.
@@ -78,7 +86,7 @@ class MysqlDatabase:
     def close(self) -> None:
         self._connection.close()
 
-    def inspect(self, url: str) -> tuple[ServerFacts, FoundTable | None]:
+    def inspect(self, url: str) -> tuple[JdbcServerFacts, FoundTable | None]:
         with self._connection.asking(url) as connection:
             server = _server(connection)
             return server, self._find_table(connection, server)
@@ -92,7 +100,7 @@ class MysqlDatabase:
             server = _server(connection)
             yield MysqlSession(connection, server, self._find_table(connection, server))
 
-    def _find_table(self, connection: Any, server: ServerFacts) -> FoundTable | None:
+    def _find_table(self, connection: Any, server: JdbcServerFacts) -> FoundTable | None:
         wanted = self._declared.schema
         named = (server.database if wanted is None else wanted.text, self._declared.table.text)
         found = _ask(connection, _TABLE, *named)
@@ -127,7 +135,7 @@ class MysqlDatabase:
 class MysqlSession:
     """A transaction of MySQL or MariaDB that only reads."""
 
-    def __init__(self, connection: Any, server: ServerFacts, table: FoundTable | None) -> None:
+    def __init__(self, connection: Any, server: JdbcServerFacts, table: FoundTable | None) -> None:
         self.server = server
         self.table = table
         self._connection = connection
@@ -150,12 +158,12 @@ def _ask(connection: Any, query: str, *given: str) -> list[tuple[Any, ...]]:
         return [tuple(None if value is None else value.decode() for value in row) for row in cursor.fetchall()]
 
 
-def _server(connection: Any) -> ServerFacts:
+def _server(connection: Any) -> JdbcServerFacts:
     ((host, port, database, now),) = _ask(connection, _SERVER)
     system = _ask(connection, _SYSTEM)
     # One that does not name itself is known by where it says that it runs.
     named = system[0][1] if system else f"{host}:{port}"
-    return ServerFacts(named, 0, database, datetime.fromisoformat(now).replace(tzinfo=UTC))
+    return JdbcServerFacts(named, 0, database, datetime.fromisoformat(now).replace(tzinfo=UTC))
 
 
 def _unique_keys(parts: list[tuple[Any, ...]]) -> tuple[tuple[str, ...], ...]:
@@ -191,7 +199,7 @@ def _statement(asked: TablePart, since: Since | None) -> str:
     return f"SELECT {', '.join(columns)} FROM {asked.table.statement_name}{where}"
 
 
-def _selected(column: ReadColumn) -> str:
+def _selected(column: JdbcColumn) -> str:
     """A column as it is asked for: of a float the double that it is, because its text has six digits only."""
     name = quoted(column.found.name)
     is_float = isinstance(column.found.type, MysqlColumnType) and column.found.type.of.name == "float"

@@ -15,7 +15,7 @@ from freshline.sources.databases.postgres_connection import PostgresConnection, 
 from freshline.sources.databases.postgres_values import DatabaseType, accepted_types, copy_fields, value_reader
 from freshline.sources.jdbc.connector import Jdbc, Name
 from freshline.sources.jdbc.database import Row, Since
-from freshline.sources.jdbc.facts import FoundColumn, FoundTable, GrowingKind, Read, ServerFacts, TablePart
+from freshline.sources.jdbc.facts import FoundColumn, FoundTable, GrowingKind, JdbcServerFacts, Read, TablePart
 
 _SERVER = """
 SELECT (SELECT system_identifier FROM pg_control_system())::text, current_database()::text, pg_is_in_recovery(),
@@ -84,7 +84,7 @@ class PostgresDatabase:
     def close(self) -> None:
         self._connection.close()
 
-    def inspect(self, url: str) -> tuple[ServerFacts, FoundTable | None]:
+    def inspect(self, url: str) -> tuple[JdbcServerFacts, FoundTable | None]:
         with self._connection.asking(url) as connection:
             return _server(connection), self._find_table(connection)
 
@@ -138,7 +138,7 @@ class PostgresSession:
     def __init__(
         self,
         connection: psycopg.Connection[Any],
-        server: ServerFacts,
+        server: JdbcServerFacts,
         table: FoundTable | None,
         cancellation: Cancellation,
     ) -> None:
@@ -154,17 +154,17 @@ class PostgresSession:
             yield ((line := bytes(block), copy_fields(line)) for block in copy)
 
 
-def _server(connection: psycopg.Connection[Any]) -> ServerFacts:
+def _server(connection: psycopg.Connection[Any]) -> JdbcServerFacts:
     row = connection.execute(_SERVER).fetchone()
     assert row is not None
     system, database, is_standby, timeline, now, place, oldest, next_ = row
     if is_standby:
         # A standby gives no numbers to transactions, and may be behind another one.
-        return ServerFacts(system, timeline, database, now)
-    return ServerFacts(system, timeline, database, now, place, oldest, next_)
+        return JdbcServerFacts(system, timeline, database, now)
+    return JdbcServerFacts(system, timeline, database, now, place, oldest, next_)
 
 
-def _statement(asked: TablePart, since: Since | None, server: ServerFacts) -> sql.Composed:
+def _statement(asked: TablePart, since: Since | None, server: JdbcServerFacts) -> sql.Composed:
     columns = [sql.Identifier(column.found.name) for column in asked.columns]
     conditions: list[sql.Composable] = []
     if asked.growing is not None and asked.growing.column is not None:

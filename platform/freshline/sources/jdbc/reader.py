@@ -28,12 +28,12 @@ from freshline.errors import DatabaseError, DatabaseRefusedError
 from freshline.sources.databases.format import BROKEN
 from freshline.sources.databases.netting import KEPT, changed_rows, gone_rows, stored_rows
 from freshline.sources.jdbc.connector import Jdbc
-from freshline.sources.jdbc.database import Database, Session, Since
+from freshline.sources.jdbc.database import Session, Since, SourceDatabase
 from freshline.sources.jdbc.facts import (
     FoundTable,
     Growing,
+    JdbcServerFacts,
     QueryStep,
-    ServerFacts,
     TablePart,
     find_step,
     not_unique,
@@ -86,9 +86,9 @@ class QueryReader(SpillingReader[QueryInspection, QueryPortion]):
         super().__init__(spec, host)
         assert isinstance(spec.connection, Jdbc)
         self._declared = spec.connection
-        self._opened: tuple[str, Database] | None = None
+        self._opened: tuple[str, SourceDatabase] | None = None
 
-    def _database(self) -> tuple[str, Database]:
+    def _database(self) -> tuple[str, SourceDatabase]:
         """The address and the database that it is of."""
         url = self.secret("url", self._declared.url).removeprefix("jdbc:")
         kind = find_kind(url, where=self.where)
@@ -204,7 +204,7 @@ class QueryReader(SpillingReader[QueryInspection, QueryPortion]):
         assert portion.before is not None
         return replace(portion, after=portion.before)
 
-    def _after(self, inspection: QueryInspection, server: ServerFacts, greatest: Any, count: int) -> QueryPosition:
+    def _after(self, inspection: QueryInspection, server: JdbcServerFacts, greatest: Any, count: int) -> QueryPosition:
         asked, before = inspection.asked, inspection.before
         assert asked is not None
         growing = asked.growing
@@ -316,7 +316,7 @@ class _Reading:
     """Rows as they come: into memory or files, with their digest and the greatest value of the growing column."""
 
     def __init__(
-        self, asked: TablePart, server: ServerFacts, most_bytes: int, rows: ReadRows, cancellation: Cancellation
+        self, asked: TablePart, server: JdbcServerFacts, most_bytes: int, rows: ReadRows, cancellation: Cancellation
     ) -> None:
         self.greatest: Any = None
         # Also of rows that a position cannot be at.
@@ -396,7 +396,7 @@ def find_kind(url: str, *, where: str) -> str:
     )
 
 
-def _open(kind: str, declared: Jdbc, where: str) -> Database:
+def _open(kind: str, declared: Jdbc, where: str) -> SourceDatabase:
     try:
         return _KINDS[kind](declared, where)
     except ImportError as error:
@@ -411,16 +411,16 @@ def _open(kind: str, declared: Jdbc, where: str) -> Database:
 _DRIVERS = {"postgres": ("psycopg", "postgres"), "mysql": ("PyMySQL", "mysql")}
 
 
-def _open_postgres(declared: Jdbc, where: str) -> Database:
+def _open_postgres(declared: Jdbc, where: str) -> SourceDatabase:
     from freshline.sources.jdbc.postgres import PostgresDatabase
 
     return PostgresDatabase(declared, where)
 
 
-def _open_mysql(declared: Jdbc, where: str) -> Database:
+def _open_mysql(declared: Jdbc, where: str) -> SourceDatabase:
     from freshline.sources.jdbc.mysql import MysqlDatabase
 
     return MysqlDatabase(declared, where)
 
 
-_KINDS: dict[str, Callable[[Jdbc, str], Database]] = {"postgres": _open_postgres, "mysql": _open_mysql}
+_KINDS: dict[str, Callable[[Jdbc, str], SourceDatabase]] = {"postgres": _open_postgres, "mysql": _open_mysql}

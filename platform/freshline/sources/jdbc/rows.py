@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from freshline.sources.databases.format import BROKEN
-from freshline.sources.databases.text_values import Changed, arrow_type
-from freshline.sources.jdbc.facts import ReadColumn
+from freshline.sources.databases.text_values import AlteredValueError, arrow_type
+from freshline.sources.jdbc.facts import JdbcColumn
 from freshline.sources.spill import Spill
 from freshline.values.connector import RECORD
 from freshline.values.format import PARSED, VALUE
@@ -35,7 +35,7 @@ class ReadRow(NamedTuple):
 class RowReader:
     """Reads the fields of rows, which are texts of the database."""
 
-    def __init__(self, table: str, columns: Sequence[ReadColumn], most_bytes: int) -> None:
+    def __init__(self, table: str, columns: Sequence[JdbcColumn], most_bytes: int) -> None:
         self._table = table
         self._columns = columns
         self._readers = [(column.reader, column.name, column.is_key) for column in columns]
@@ -53,7 +53,7 @@ class RowReader:
                 continue
             try:
                 values.append(read(text))
-            except Changed:
+            except AlteredValueError:
                 broken = f"{VALUE_CHANGED}({name})"
                 values.append(None)
             except UnicodeDecodeError:
@@ -78,7 +78,7 @@ class RowReader:
 class ReadRows(Spill[ReadRow]):
     """Rows in the order in which they are added, numbered from 0 on."""
 
-    def __init__(self, columns: Sequence[ReadColumn], folder: Path) -> None:
+    def __init__(self, columns: Sequence[JdbcColumn], folder: Path) -> None:
         self._parsed = pa.struct([pa.field(column.name, arrow_type(column.type)) for column in columns])
         schema = pa.schema([(VALUE, pa.string()), (RECORD, pa.int64()), (PARSED, self._parsed), (BROKEN, pa.string())])
         super().__init__(schema, folder)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from freshline.sources.kinesis.client import Record
+from freshline.sources.kinesis.client import KinesisRecord
 from freshline.sources.kinesis.shards import Shard
 
 MAGIC = b"\xf3\x89\x9a\xc2"
@@ -35,7 +35,7 @@ class UserRecord(NamedTuple):
     verdict: str | None
 
 
-def user_records(record: Record, shard: Shard, *, all_keys: bool) -> Iterator[UserRecord]:
+def user_records(record: KinesisRecord, shard: Shard, *, all_keys: bool) -> Iterator[UserRecord]:
     """The user records in a record of a shard, in their order; with `all_keys` also those of other shards."""
     if not record.data.startswith(MAGIC):
         yield UserRecord(record.key, record.data, None, None)

@@ -80,7 +80,7 @@ _UNREACHED = (
 )
 
 
-class Record(NamedTuple):
+class KinesisRecord(NamedTuple):
     """A record as the service has it; `arrived` is in milliseconds since 1970, None where it does not say."""
 
     sequence: str
@@ -96,7 +96,7 @@ class Page:
     `behind_ms` is how far the end of the page is behind the newest record, and `now` when it was given.
     """
 
-    records: tuple[Record, ...]
+    records: tuple[KinesisRecord, ...]
     following: str | None
     behind_ms: int
     now: int
@@ -116,7 +116,7 @@ class SequenceGoneError(Exception):
     """The service takes a sequence number for none of the shard."""
 
 
-class Client:
+class KinesisClient:
     """Asks about one stream. Safe to use in several threads.
 
     `secret` gives what an option stands for that is a reference. `where` is the place that errors name.
@@ -402,9 +402,9 @@ def _shard(answer: Mapping[str, Any]) -> Shard:
     )
 
 
-def _record(answer: Mapping[str, Any]) -> Record:
+def _record(answer: Mapping[str, Any]) -> KinesisRecord:
     arrived = answer.get("ApproximateArrivalTimestamp")
-    return Record(
+    return KinesisRecord(
         str(answer["SequenceNumber"]),
         str(answer["PartitionKey"]),
         answer["Data"],

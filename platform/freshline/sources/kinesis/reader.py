@@ -28,7 +28,7 @@ from freshline.errors import (
     SourceError,
     StreamReplacedError,
 )
-from freshline.sources.kinesis.client import Client
+from freshline.sources.kinesis.client import KinesisClient
 from freshline.sources.kinesis.connector import SHARD, Kinesis
 from freshline.sources.kinesis.position import KinesisPosition, ShardPosition
 from freshline.sources.kinesis.rows import RecordRows
@@ -82,7 +82,7 @@ class KinesisReader(SpillingReader[KinesisInspection, KinesisPortion]):
         super().__init__(spec, host)
         assert isinstance(spec.connection, Kinesis)
         self._kinesis = spec.connection
-        self._client = Client(self._kinesis, self.secret, self.where)
+        self._client = KinesisClient(self._kinesis, self.secret, self.where)
         self._walk = Walk(self._kinesis, self._client, self.where)
         # Of the newest inspection: the shards that were checked, and those of them that have more to read.
         self._seen: set[str] = set()

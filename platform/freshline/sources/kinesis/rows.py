@@ -29,7 +29,7 @@ _SCHEMA = pa.schema(
 )
 
 
-class Row(NamedTuple):
+class ShardRecord(NamedTuple):
     """A user record. `number` is its place in the shard, `arrived` in microseconds since 1970."""
 
     data: bytes
@@ -42,7 +42,7 @@ class Row(NamedTuple):
     verdict: str | None
 
 
-class RecordRows(Spill[Row]):
+class RecordRows(Spill[ShardRecord]):
     """Records of several shards in the order in which they are added; `bytes` is what they take."""
 
     def __init__(self, folder: Any) -> None:
@@ -50,7 +50,7 @@ class RecordRows(Spill[Row]):
         super().__init__(_SCHEMA, folder)
         self.bytes = 0
 
-    def add(self, row: Row) -> None:
+    def add(self, row: ShardRecord) -> None:
         """Add a record. Raises OSError where the disk is full."""
         size = len(row.data) + len(row.key) + 200
         self.bytes += size

@@ -14,10 +14,10 @@ from datetime import datetime
 from freshline.compute.cancellation import Cancellation
 from freshline.errors import BrokerError
 from freshline.sources.kinesis.aggregates import UserRecord, user_records
-from freshline.sources.kinesis.client import Client, IteratorExpiredError, Page, Record, SequenceGoneError
+from freshline.sources.kinesis.client import IteratorExpiredError, KinesisClient, KinesisRecord, Page, SequenceGoneError
 from freshline.sources.kinesis.connector import ALL, Kinesis
 from freshline.sources.kinesis.position import ShardPosition
-from freshline.sources.kinesis.rows import RecordRows, Row
+from freshline.sources.kinesis.rows import RecordRows, ShardRecord
 from freshline.sources.kinesis.shards import StreamState, is_at_edge, milliseconds_of, require_unbroken
 from freshline.sources.starting import EARLIEST
 
@@ -42,7 +42,7 @@ class _Cursor:
 class Walk:
     """Reads shards of one stream, in one thread at a time."""
 
-    def __init__(self, declared: Kinesis, client: Client, where: str) -> None:
+    def __init__(self, declared: Kinesis, client: KinesisClient, where: str) -> None:
         self._declared, self._client, self._where = declared, client, where
         self._cursors: dict[str, _Cursor] = {}
         self._of: tuple[str, str] = ("", "")
@@ -176,8 +176,8 @@ def _later(first: int | None, second: int | None) -> int | None:
     return max(known) if known else None
 
 
-def _row(record: Record, each: UserRecord, shard: str, number: int) -> Row:
+def _row(record: KinesisRecord, each: UserRecord, shard: str, number: int) -> ShardRecord:
     # A key may have half of a character in it, which no column can.
     key = each.key.encode("utf-8", "backslashreplace").decode("utf-8")
     arrived = None if record.arrived is None else record.arrived * 1000
-    return Row(each.data, number, shard, record.sequence, each.sub_sequence, key, arrived, each.verdict)
+    return ShardRecord(each.data, number, shard, record.sequence, each.sub_sequence, key, arrived, each.verdict)

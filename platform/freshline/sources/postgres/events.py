@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from freshline.sources.databases.postgres_values import BUILT_IN, DatabaseType, copy_fields, value_reader
-from freshline.sources.databases.text_values import Changed, Read
+from freshline.sources.databases.text_values import AlteredValueError, Read
 from freshline.sources.postgres.position import lsn_text
 from freshline.sources.postgres.wire import UNSENT, Begin, Change, Commit, Relation, Truncate, Tuple, read_message
 from freshline.values.change import DELETE, INSERT, READ, TRUNCATE, UPDATE
@@ -42,7 +42,7 @@ class UnfitTypeError(Exception):
 
 
 @dataclass(frozen=True)
-class ReadColumn:
+class PostgresColumn:
     """A declared column: its name, its type in Spark's spelling, the name in the database, whether it is of the key.
 
     `number` is that of the column in the database, which no other column of its table ever gets. `named_values` are
@@ -66,11 +66,11 @@ class ReadTable:
 
     id: int
     name: str
-    columns: tuple[ReadColumn, ...]
+    columns: tuple[PostgresColumn, ...]
     types: Mapping[int, DatabaseType]
     most_bytes: int
 
-    def reader(self, column: ReadColumn, type_id: int) -> Read:
+    def reader(self, column: PostgresColumn, type_id: int) -> Read:
         """The function that reads the values of a column. Raises UnfitTypeError."""
         found = self.types.get(type_id) or BUILT_IN.get(type_id) or DatabaseType("unknown")
         read = value_reader(column.type, found)
@@ -79,7 +79,7 @@ class ReadTable:
         return read
 
 
-class Event(NamedTuple):
+class PostgresEvent(NamedTuple):
     """One event. `values` are those of the declared columns, in their order.
 
     `position` and `commit` are places in the log of the database, `changed_at` is in microseconds since 1970. `broken`
@@ -111,7 +111,7 @@ class SnapshotReader:
         self._at = at
         self._changed_at = changed_at
 
-    def read(self, line: bytes) -> Event:
+    def read(self, line: bytes) -> PostgresEvent:
         """The event of a line, with its line end."""
         fields: Tuple = [*copy_fields(line)]
         values, _, broken = _values(self._table.columns, self._readers, fields, None)
@@ -120,7 +120,7 @@ class SnapshotReader:
         raw = ""
         if broken is not None:
             raw = _raw(self._table, READ, self._at, self._at, None, fields, is_cut=broken == TOO_LARGE)
-        return Event(values, READ, self._at, self._at, self._changed_at, None, (), broken, raw, len(line))
+        return PostgresEvent(values, READ, self._at, self._at, self._changed_at, None, (), broken, raw, len(line))
 
 
 class ChangeReader:
@@ -143,7 +143,7 @@ class ChangeReader:
         """Whether a transaction began and did not end."""
         return self._transaction is not None
 
-    def read(self, lsn: int, data: bytes) -> Sequence[Event]:
+    def read(self, lsn: int, data: bytes) -> Sequence[PostgresEvent]:
         """The events of one message at a place. Raises WireError and UnfitTypeError."""
         message = read_message(data)
         if isinstance(message, Change):
@@ -177,7 +177,7 @@ class ChangeReader:
             readers.append(self._table.reader(column, type_id) if place is not None else bytes)
         self._places, self._readers = tuple(places), readers
 
-    def _changed(self, change: Change, lsn: int, begin: Begin) -> Sequence[Event]:
+    def _changed(self, change: Change, lsn: int, begin: Begin) -> Sequence[PostgresEvent]:
         columns, readers = self._table.columns, self._readers
         old = None if change.old is None else self._image(change.old)
         image = None
@@ -216,7 +216,7 @@ class ChangeReader:
         broken: str | None,
         change: Change,
         before: tuple[Any, ...] | None = None,
-    ) -> Event:
+    ) -> PostgresEvent:
         raw = ""
         if broken is not None or unsent:
             image = change.new if op != DELETE else change.old
@@ -236,13 +236,13 @@ class ChangeReader:
         broken: str | None,
         raw: str,
         size: int,
-    ) -> Event:
+    ) -> PostgresEvent:
         committed_at = begin.committed_at
-        return Event(values, op, lsn, begin.commit_lsn, committed_at, str(begin.xid), unsent, broken, raw, size)
+        return PostgresEvent(values, op, lsn, begin.commit_lsn, committed_at, str(begin.xid), unsent, broken, raw, size)
 
 
 def _values(
-    columns: Sequence[ReadColumn],
+    columns: Sequence[PostgresColumn],
     readers: Sequence[Callable[[bytes], Any]],
     image: Tuple,
     old: Tuple | None,
@@ -274,7 +274,7 @@ def _values(
         else:
             try:
                 values.append(read(text))
-            except Changed:
+            except AlteredValueError:
                 broken = f"{VALUE_CHANGED}({column.name})"
                 values.append(None)
             except UnicodeDecodeError:
@@ -283,7 +283,7 @@ def _values(
     return tuple(values), tuple(unsent), broken
 
 
-def _only_key(columns: Sequence[ReadColumn], values: tuple[Any, ...]) -> tuple[Any, ...]:
+def _only_key(columns: Sequence[PostgresColumn], values: tuple[Any, ...]) -> tuple[Any, ...]:
     """The values of the key alone: what is rejected as too large is not kept."""
     return tuple(value if column.is_key else None for column, value in zip(columns, values, strict=True))
 

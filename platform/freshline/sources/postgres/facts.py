@@ -20,7 +20,7 @@ from freshline.errors import (
 )
 from freshline.sources.databases.postgres_values import DatabaseType, accepted_types, value_reader
 from freshline.sources.postgres.connector import Postgres
-from freshline.sources.postgres.events import NamedValues, ReadColumn, ReadTable
+from freshline.sources.postgres.events import NamedValues, PostgresColumn, ReadTable
 from freshline.sources.postgres.position import WalPosition, lsn_text
 
 PLUGIN = "pgoutput"
@@ -42,7 +42,7 @@ class SlotFacts:
 
 
 @dataclass(frozen=True)
-class ServerFacts:
+class PostgresServerFacts:
     """A server at one moment. `flushed` is the end of its log on disk; of a standby nothing is known but that."""
 
     system_id: str
@@ -108,7 +108,7 @@ class SlotStep(StrEnum):
     CONTINUE = "continue"
 
 
-def require_server(facts: ServerFacts, *, where: str) -> None:
+def require_server(facts: PostgresServerFacts, *, where: str) -> None:
     """Raises DatabaseError and DatabaseRefusedError for a server that cannot be read by logical decoding."""
     if facts.is_standby:
         raise DatabaseError(
@@ -171,7 +171,7 @@ def require_table(
         if value_reader(declared_type, kind) is None:
             raise unfit_type(column, declared_type, kind, where=where)
         number, named_values = there.number, there.named_values
-        read.append(ReadColumn(column, declared_type, there.name, column in key, number, named_values))
+        read.append(PostgresColumn(column, declared_type, there.name, column in key, number, named_values))
     _require_identity(declared, found, [column.found for column in read if column.is_key], where)
     return ReadTable(found.id, name, tuple(read), found.types, most_bytes)
 
@@ -269,7 +269,7 @@ def publication_statement(declared: Postgres) -> str:
 
 def find_step(
     declared: Postgres,
-    facts: ServerFacts,
+    facts: PostgresServerFacts,
     table: ReadTable,
     position: WalPosition | None,
     *,
@@ -307,7 +307,7 @@ def find_step(
     return SlotStep.CONTINUE
 
 
-def _require_unused(declared: Postgres, facts: ServerFacts, where: str) -> None:
+def _require_unused(declared: Postgres, facts: PostgresServerFacts, where: str) -> None:
     if facts.slot is not None and facts.slot.active_pid is not None:
         raise SlotForeignError(
             f"the slot {declared.slot} is in use by process {facts.slot.active_pid} of the server. A slot is for one "
@@ -316,7 +316,7 @@ def _require_unused(declared: Postgres, facts: ServerFacts, where: str) -> None:
         )
 
 
-def _loss(declared: Postgres, facts: ServerFacts, table: ReadTable, position: WalPosition) -> str | None:
+def _loss(declared: Postgres, facts: PostgresServerFacts, table: ReadTable, position: WalPosition) -> str | None:
     """The reason why the changes behind a position cannot be read, None where they can."""
     slot, name = facts.slot, declared.slot
     if facts.system_id != position.system_id:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from freshline.values.connector import Position
 
 if TYPE_CHECKING:
-    from freshline.sources.postgres.events import NamedValues, ReadColumn
+    from freshline.sources.postgres.events import NamedValues, PostgresColumn
 
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
@@ -68,10 +68,10 @@ class KnownColumn:
     types: tuple[KnownType, ...] = ()
 
     @classmethod
-    def of(cls, column: ReadColumn) -> KnownColumn:
+    def of(cls, column: PostgresColumn) -> KnownColumn:
         return cls(column.name, column.number, tuple(KnownType.of(each) for each in column.named_values))
 
-    def difference(self, column: ReadColumn) -> str | None:
+    def difference(self, column: PostgresColumn) -> str | None:
         """The difference of the column as it is now, None where it is the same."""
         if column.number != self.number:
             return f"is column number {column.number}, and {self.number} was read: it was dropped and added, or renamed"
@@ -119,13 +119,13 @@ class WalPosition(Position):
     records: int
     columns: tuple[KnownColumn, ...] = ()
 
-    def knowing(self, columns: Sequence[ReadColumn]) -> Self:
+    def knowing(self, columns: Sequence[PostgresColumn]) -> Self:
         """The same with the columns of now, and those that are not declared any more as they were."""
         found = {each.name: each for each in self.columns}
         found |= {each.name: KnownColumn.of(each) for each in columns}
         return replace(self, columns=tuple(found.values()))
 
-    def changed_column(self, columns: Sequence[ReadColumn]) -> tuple[str, str] | None:
+    def changed_column(self, columns: Sequence[PostgresColumn]) -> tuple[str, str] | None:
         """A column that is another one now than that which was read, and why; None where each is the same."""
         known = {each.name: each for each in self.columns}
         for column in columns:

@@ -25,7 +25,7 @@ from freshline.sources.databases.netting import changed_rows, gone_rows, stored_
 from freshline.sources.postgres.connector import COMMIT, Postgres
 from freshline.sources.postgres.events import ChangeReader, ReadTable, SnapshotReader, UnfitTypeError
 from freshline.sources.postgres.facts import (
-    ServerFacts,
+    PostgresServerFacts,
     SlotStep,
     find_step,
     missing_publication,
@@ -90,7 +90,7 @@ class PostgresReader(SpillingReader[PostgresInspection, PostgresPortion]):
     def __init__(self, spec: SourceSpec, host: Host) -> None:
         # psycopg is there only where the extra is installed.
         try:
-            from freshline.sources.postgres.server import Server
+            from freshline.sources.postgres.server import PostgresClient
         except ImportError as error:
             raise DatabaseRefusedError(
                 "psycopg is not installed, by which Postgres is read. Run: pip install 'freshline[postgres]'.",
@@ -99,7 +99,7 @@ class PostgresReader(SpillingReader[PostgresInspection, PostgresPortion]):
         super().__init__(spec, host)
         assert isinstance(spec.connection, Postgres)
         self._postgres = spec.connection
-        self._server = Server(spec.connection, self.where)
+        self._server = PostgresClient(spec.connection, self.where)
         # The place up to which nothing of the table was found behind the position, and when the position moved last.
         self._idle_up_to = 0
         self._moved_at: datetime | None = None
@@ -192,7 +192,7 @@ class PostgresReader(SpillingReader[PostgresInspection, PostgresPortion]):
         """Whether the position did not move for so long that an idle source may move it."""
         return self._moved_at is None or (now - self._moved_at).total_seconds() >= IDLE_SECONDS
 
-    def _unused(self, url: str, asked: ReadRequest) -> ServerFacts:
+    def _unused(self, url: str, asked: ReadRequest) -> PostgresServerFacts:
         """The facts of the server when nobody reads the slot; as they are when somebody goes on."""
         waited = 0.0
         while True:
@@ -203,7 +203,7 @@ class PostgresReader(SpillingReader[PostgresInspection, PostgresPortion]):
             asked.cancellation.check()
             waited += _LOOK_SECONDS
 
-    def _is_begun(self, server: ServerFacts, position: WalPosition | None) -> bool:
+    def _is_begun(self, server: PostgresServerFacts, position: WalPosition | None) -> bool:
         """Whether an attempt that was not committed began to make the slot."""
         return read_note(self._note) == self._begun(server.system_id, server.database, position)
 

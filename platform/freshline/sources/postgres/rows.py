@@ -11,7 +11,7 @@ import pyarrow as pa
 from freshline.sources.databases.format import BROKEN
 from freshline.sources.databases.text_values import arrow_type
 from freshline.sources.postgres.connector import COMMIT
-from freshline.sources.postgres.events import Event, ReadColumn
+from freshline.sources.postgres.events import PostgresColumn, PostgresEvent
 from freshline.sources.postgres.position import ordered_lsn
 from freshline.sources.spill import Spill
 from freshline.values.change import BEFORE, CHANGED_AT, OP, POSITION, TRANSACTION, UNFIT, UNSENT
@@ -22,10 +22,10 @@ from freshline.values.format import PARSED, VALUE
 DATABASE = "postgresql"
 
 
-class EventRows(Spill[Event]):
+class EventRows(Spill[PostgresEvent]):
     """Events in the order in which they are added, numbered from `first` on."""
 
-    def __init__(self, columns: Sequence[ReadColumn], folder: Path, first: int) -> None:
+    def __init__(self, columns: Sequence[PostgresColumn], folder: Path, first: int) -> None:
         self._first = first
         self._parsed = pa.struct([pa.field(column.name, arrow_type(column.type)) for column in columns])
         schema = pa.schema(
@@ -45,11 +45,11 @@ class EventRows(Spill[Event]):
         )
         super().__init__(schema, folder)
 
-    def add(self, event: Event) -> None:
+    def add(self, event: PostgresEvent) -> None:
         """Add an event. Raises OSError where the disk is full."""
         self.append(event, event.size)
 
-    def batch(self, rows: Sequence[Event], first: int) -> Any:
+    def batch(self, rows: Sequence[PostgresEvent], first: int) -> Any:
         first += self._first
         names = [field.name for field in self._parsed]
         columns = list(zip(*(event.values for event in rows), strict=True)) or [()] * len(self._parsed)
@@ -78,7 +78,7 @@ class EventRows(Spill[Event]):
         return pa.RecordBatch.from_arrays(made, schema=self.schema)
 
 
-def _before(names: Sequence[str], event: Event) -> dict[str, Any] | None:
+def _before(names: Sequence[str], event: PostgresEvent) -> dict[str, Any] | None:
     if event.before is None:
         return None
     return dict(zip(names, event.before, strict=True)) if event.before else {UNFIT: True}

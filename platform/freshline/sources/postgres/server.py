@@ -27,8 +27,8 @@ from freshline.sources.postgres.connector import Postgres
 from freshline.sources.postgres.events import NamedValues, ReadTable
 from freshline.sources.postgres.facts import (
     DatabaseColumn,
+    PostgresServerFacts,
     PublicationFacts,
-    ServerFacts,
     SlotFacts,
     TableFacts,
     missing_publication,
@@ -113,7 +113,7 @@ class NewSlot:
     snapshot: str
 
 
-class Server(PostgresConnection):
+class PostgresClient(PostgresConnection):
     """A connection to the database of one source, made when it is needed and made again when it broke.
 
     `where` is the place that errors name.
@@ -132,7 +132,7 @@ class Server(PostgresConnection):
 
     # -- facts
 
-    def inspect(self, url: str) -> tuple[ServerFacts, TableFacts | None, PublicationFacts | None]:
+    def inspect(self, url: str) -> tuple[PostgresServerFacts, TableFacts | None, PublicationFacts | None]:
         """All facts of the server, the table (None for none) and the publication.
 
         Raises DatabaseError and DatabaseRefusedError.
@@ -143,7 +143,7 @@ class Server(PostgresConnection):
                 return server, None, None
             return server, self._table(connection), self._publication(connection)
 
-    def _server(self, connection: psycopg.Connection[Any]) -> ServerFacts:
+    def _server(self, connection: psycopg.Connection[Any]) -> PostgresServerFacts:
         row = connection.execute(_SERVER).fetchone()
         assert row is not None
         system_id, database, version, wal_level, is_standby, segment, flushed = row
@@ -157,7 +157,7 @@ class Server(PostgresConnection):
                 slot = SlotFacts(plugin, of, active_pid, lsn_of(confirmed), retained, lost)
         timeline = 0 if segment is None else int(segment[:8], 16)
         end = 0 if flushed is None else lsn_of(flushed)
-        return ServerFacts(system_id, timeline, database, version, wal_level, is_standby, end, slot)
+        return PostgresServerFacts(system_id, timeline, database, version, wal_level, is_standby, end, slot)
 
     def _table(self, connection: psycopg.Connection[Any]) -> TableFacts | None:
         declared = self._declared

@@ -38,7 +38,7 @@ _HEADER_FRAME = struct.Struct(">BHLHHQ")
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class DeliveredMessage:
     """One message as it was delivered; `tag` is the number by which it is acknowledged on its channel."""
 
     tag: int
@@ -50,7 +50,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Address:
+class BrokerAddress:
     """The parts of an address of AMQP. Its text shows neither the name nor the password."""
 
     host: str
@@ -61,7 +61,7 @@ class Address:
     password: str = field(repr=False)
 
 
-def read_address(text: str) -> Address:
+def read_address(text: str) -> BrokerAddress:
     """An address such as amqps://user:password@host:5671/vhost. Raises ValueError with a sentence without secrets."""
     try:
         found = urlsplit(text)
@@ -77,7 +77,7 @@ def read_address(text: str) -> Address:
     if "/" in path:
         raise ValueError("a virtual host with a slash is written with %2F")
     is_tls = found.scheme == "amqps"
-    return Address(
+    return BrokerAddress(
         host=found.hostname,
         port=port or (5671 if is_tls else 5672),
         virtual_host=unquote(path) or "/",
@@ -115,10 +115,10 @@ class _Connection(SelectConnection):  # type: ignore[misc] # pika ships no types
 class Receiver(Protocol):
     """Is given messages in the order of their arrival, on one channel."""
 
-    def __call__(self, message: Message) -> None: ...
+    def __call__(self, message: DeliveredMessage) -> None: ...
 
 
-class Client:
+class RabbitClient:
     """A connection to the broker of one source, made when it is needed and made again when it broke.
 
     `where` is the place that errors name. A client that nobody refers to any more closes its connection.
@@ -258,7 +258,7 @@ def _close(connection: pika.BlockingConnection, channel: BlockingChannel) -> Non
     connection._flush_output(lambda: inner.is_closed)
 
 
-def _beat(client: weakref.ref[Client], is_closed: threading.Event) -> None:
+def _beat(client: weakref.ref[RabbitClient], is_closed: threading.Event) -> None:
     while not is_closed.wait(_BEAT_SECONDS):
         found = client()
         if found is None:
@@ -267,9 +267,9 @@ def _beat(client: weakref.ref[Client], is_closed: threading.Event) -> None:
         del found
 
 
-def message_of(method: spec.Basic.Deliver | spec.Basic.GetOk, properties: Any, body: bytes) -> Message:
+def message_of(method: spec.Basic.Deliver | spec.Basic.GetOk, properties: Any, body: bytes) -> DeliveredMessage:
     """A message as pika gives it."""
-    return Message(
+    return DeliveredMessage(
         int(method.delivery_tag),
         body,
         as_text(method.exchange),

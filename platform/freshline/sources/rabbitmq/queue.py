@@ -31,7 +31,7 @@ from freshline.errors import (
     RedeliveredError,
     StorageError,
 )
-from freshline.sources.rabbitmq.client import Client, Message, heard_at, message_of, receive
+from freshline.sources.rabbitmq.client import DeliveredMessage, RabbitClient, heard_at, message_of, receive
 from freshline.sources.rabbitmq.connector import AT_LEAST_ONCE, DIGEST, RabbitMq
 from freshline.sources.rabbitmq.position import QueuePosition, RabbitPosition
 from freshline.sources.rabbitmq.properties import digest_of
@@ -105,7 +105,7 @@ class QueueReader(SpillingReader[QueueInspection, QueuePortion]):
         super().__init__(spec, host)
         assert isinstance(spec.connection, RabbitMq)
         self._rabbit = spec.connection
-        self._client = Client(spec.connection, self.where)
+        self._client = RabbitClient(spec.connection, self.where)
         self._channel: BlockingChannel | None = None
         self._held: UnacknowledgedBatch | None = None
         # Whether the queue was empty once since the channel was opened: messages that come then were never sent before,
@@ -543,7 +543,7 @@ class _Batch:
             self.error = error
             raise
 
-    def __call__(self, message: Message) -> None:
+    def __call__(self, message: DeliveredMessage) -> None:
         properties = message.properties
         verdict = verdict_of(message)
         if verdict is None and self._declared.identity and properties.message_id is None:

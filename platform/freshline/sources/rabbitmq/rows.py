@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from freshline.compute.inputs import FILE
-from freshline.sources.rabbitmq.client import Message
+from freshline.sources.rabbitmq.client import DeliveredMessage
 from freshline.sources.rabbitmq.connector import (
     APP_ID,
     DIGEST,
@@ -58,7 +58,7 @@ class MessageRows(Spill[tuple[Any, ...]]):
         super().__init__(_SCHEMA, folder)
         self.bytes = 0
 
-    def add(self, message: Message, number: int, digest: bytes | None, verdict: str | None) -> None:
+    def add(self, message: DeliveredMessage, number: int, digest: bytes | None, verdict: str | None) -> None:
         """Add a message under its number. Raises OSError where the disk is full."""
         properties = message.properties
         headers = None

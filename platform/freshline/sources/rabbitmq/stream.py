@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.inputs import RECORD
 from freshline.errors import BrokerError, OffsetsLostError, QueueError, QueueReplacedError, RequestError
-from freshline.sources.rabbitmq.client import Client, Message, heard_at, receive
+from freshline.sources.rabbitmq.client import DeliveredMessage, RabbitClient, heard_at, receive
 from freshline.sources.rabbitmq.connector import RabbitMq
 from freshline.sources.rabbitmq.position import RabbitPosition, StreamPosition
 from freshline.sources.rabbitmq.properties import digest_of
@@ -48,7 +48,7 @@ SETTLE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Newest:
+class NewestMessage:
     """The newest message of a stream."""
 
     offset: int
@@ -74,7 +74,7 @@ class StreamInspection(Inspection):
     """The stream up to the newest message, None for one that is empty, and where reading it begins."""
 
     before: StreamPosition | None = None
-    newest: Newest | None = None
+    newest: NewestMessage | None = None
     beginning: Beginning | None = None
     generation: int = 0
 
@@ -84,7 +84,7 @@ class StreamPortion(Portion):
     """Messages from a beginning up to the offset `end`. `rows` are there once it is prepared."""
 
     beginning: Beginning | None = None
-    newest: Newest | None = None
+    newest: NewestMessage | None = None
     rows: MessageRows | None = None
 
 
@@ -97,7 +97,7 @@ class StreamReader(SpillingReader[StreamInspection, StreamPortion]):
         super().__init__(spec, host)
         assert isinstance(spec.connection, RabbitMq)
         self._rabbit = spec.connection
-        self._client = Client(spec.connection, self.where)
+        self._client = RabbitClient(spec.connection, self.where)
         self._clean = True
 
     @property
@@ -185,7 +185,7 @@ class StreamReader(SpillingReader[StreamInspection, StreamPortion]):
             is_more = found.count > count or count > 1 or not begin.is_read
             return begin, not is_more
 
-    def _judge(self, position: StreamPosition, begin: Beginning, first: Message) -> Beginning:
+    def _judge(self, position: StreamPosition, begin: Beginning, first: DeliveredMessage) -> Beginning:
         """The beginning, when the first message behind it is known."""
         offset = self._offset(first)
         if begin.digest and offset == begin.expected:
@@ -239,15 +239,15 @@ class StreamReader(SpillingReader[StreamInspection, StreamPortion]):
             where=self.where,
         )
 
-    def _offset(self, message: Message) -> int:
+    def _offset(self, message: DeliveredMessage) -> int:
         offset = message.properties.offset
         if offset is None:
             raise QueueError(f"{self._rabbit.stream} is no stream. Declare it with 'queue'.", where=self.where)
         return offset
 
     def _newest(
-        self, url: str, asked: ReadRequest, wait: float | None = None, client: Client | None = None
-    ) -> Newest | None:
+        self, url: str, asked: ReadRequest, wait: float | None = None, client: RabbitClient | None = None
+    ) -> NewestMessage | None:
         """The newest message of the stream; None where there is none, or none came in time."""
         with (client or self._client).channel(url) as channel:
             found = _Heads(channel, self._rabbit.stream, "last", prefetch=_PREFETCH)
@@ -257,7 +257,7 @@ class StreamReader(SpillingReader[StreamInspection, StreamPortion]):
                 asked.cancellation.check()
             newest = found.newest
             assert newest is not None
-            return Newest(self._offset(newest), stream_digest(newest))
+            return NewestMessage(self._offset(newest), stream_digest(newest))
 
     # -- cutting
 
@@ -315,14 +315,14 @@ class StreamReader(SpillingReader[StreamInspection, StreamPortion]):
 
     def _read(
         self,
-        client: Client,
+        client: RabbitClient,
         url: str,
         beginning: Beginning,
-        newest: Newest,
+        newest: NewestMessage,
         rows: MessageRows,
         cancellation: Cancellation,
         most_bytes: int,
-    ) -> Newest:
+    ) -> NewestMessage:
         """Read messages up to the newest one, or until they are enough; returns the last one."""
         batch = _Batch(rows, beginning, newest.offset, most_bytes)
         with client.channel(url) as channel:
@@ -347,9 +347,9 @@ class StreamReader(SpillingReader[StreamInspection, StreamPortion]):
         if batch.wrong is not None:
             raise self._changed(batch.wrong, beginning)
         assert batch.last is not None
-        return Newest(self._offset(batch.last), stream_digest(batch.last))
+        return NewestMessage(self._offset(batch.last), stream_digest(batch.last))
 
-    def _changed(self, first: Message, beginning: Beginning) -> Exception:
+    def _changed(self, first: DeliveredMessage, beginning: Beginning) -> Exception:
         """The error for a stream that is another one, or lost messages, since it was inspected."""
         offset, expected = self._offset(first), beginning.expected
         if expected is not None and offset > expected:
@@ -379,7 +379,7 @@ class StreamReader(SpillingReader[StreamInspection, StreamPortion]):
         self, position: RabbitPosition, seq: int, asked: ReadRequest
     ) -> tuple[StreamPosition, StreamPosition]:
         start = self._of_stream(position)
-        with closing(Client(self._rabbit, self.where)) as client:
+        with closing(RabbitClient(self._rabbit, self.where)) as client:
             newest = self._newest(self._url, asked, _ANSWER_SECONDS if start.digest else None, client)
         if newest is None or newest.offset < start.next:
             return start, start
@@ -415,9 +415,9 @@ class StreamReader(SpillingReader[StreamInspection, StreamPortion]):
     def _unread(self, start: StreamPosition, end: StreamPosition, asked: ReadRequest) -> StreamPortion:
         """The messages between two positions, in memory. Raises RequestError for too many of them."""
         rows = MessageRows(None)
-        newest = Newest(end.next - 1, end.digest)
+        newest = NewestMessage(end.next - 1, end.digest)
         beginning = continued(start)
-        with closing(Client(self._rabbit, self.where)) as client:
+        with closing(RabbitClient(self._rabbit, self.where)) as client:
             last = self._read(client, self._url, beginning, newest, rows, asked.cancellation, MOST_TAIL_BYTES)
         if last.offset < newest.offset:
             raise RequestError(
@@ -438,7 +438,7 @@ def continued(position: StreamPosition) -> Beginning:
     return Beginning(position.next, expected=position.next)
 
 
-def stream_digest(message: Message) -> str:
+def stream_digest(message: DeliveredMessage) -> str:
     """The digest by which a message of a stream is known again."""
     return digest_of(message.body, message.exchange, message.routing_key, message.properties).hex()
 
@@ -447,19 +447,19 @@ class _Heads:
     """A consumer that only wants to know what is there: the first message, the newest, and how many came."""
 
     def __init__(self, channel: BlockingChannel, name: str, at: int | str | datetime, *, prefetch: int) -> None:
-        self.first: Message | None = None
-        self.newest: Message | None = None
+        self.first: DeliveredMessage | None = None
+        self.newest: DeliveredMessage | None = None
         self.count = 0
         self._channel, self._name = channel, name
         channel.basic_qos(prefetch_count=prefetch)
         receive(channel, name, self._take, arguments={"x-stream-offset": at})
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: DeliveredMessage) -> None:
         self.first = self.first or message
         self.newest = message
         self.count += 1
 
-    def wait(self, seconds: float, cancellation: Cancellation) -> Message | None:
+    def wait(self, seconds: float, cancellation: Cancellation) -> DeliveredMessage | None:
         """The first message; None where none comes in time."""
         begun = time.monotonic()
         while self.first is None and time.monotonic() < max(begun, heard_at(self._channel)) + seconds:
@@ -491,14 +491,14 @@ class _Batch:
     """Takes the messages from a beginning up to an offset, or until they are enough, into rows."""
 
     def __init__(self, rows: MessageRows, beginning: Beginning, end: int, most_bytes: int) -> None:
-        self.last: Message | None = None
-        self.wrong: Message | None = None
+        self.last: DeliveredMessage | None = None
+        self.wrong: DeliveredMessage | None = None
         self.is_full = False
         self.received, self.tag = 0, 0
         self._rows, self._beginning, self._end, self._most_bytes = rows, beginning, end, most_bytes
         self.error: OSError | None = None
 
-    def __call__(self, message: Message) -> None:
+    def __call__(self, message: DeliveredMessage) -> None:
         self.received, self.tag = self.received + 1, message.tag
         if self.is_full:
             return
@@ -522,13 +522,13 @@ class _Batch:
         self.last = message
         self.is_full = offset >= self._end or self._rows.count >= BATCH_MESSAGES or self._rows.bytes >= self._most_bytes
 
-    def _is_expected(self, message: Message, offset: int) -> bool:
+    def _is_expected(self, message: DeliveredMessage, offset: int) -> bool:
         begin = self._beginning
         return (begin.expected is None or offset == begin.expected) and (
             not begin.digest or stream_digest(message) == begin.digest
         )
 
 
-def verdict_of(message: Message) -> str | None:
+def verdict_of(message: DeliveredMessage) -> str | None:
     """The code of a message that is rejected whatever its body is."""
     return "NOT_PROPERTIES" if message.properties.is_broken else None

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from freshline.commit.delta_log import count_rows, is_never_null, newest_version
-from freshline.compute.algebra import Followed, follow
+from freshline.compute.algebra import AlgebraResult, follow
 from freshline.compute.algebra import drop_views as drop_algebra_views
 from freshline.compute.arrow_rows import ArrowRows
 from freshline.compute.few_changes import difference_of_few
@@ -61,7 +61,7 @@ from freshline.compute.read_only import read_declared
 from freshline.compute.searches import is_in_utc
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.query.first_rows import Order, first_rows
-from freshline.query.rules.affected_interval import AffectedInterval, Sessions
+from freshline.query.rules.affected_interval import AffectedInterval, AffectedSessions
 from freshline.query.rules.algebra import Algebra
 from freshline.query.tree import RelationState
 from freshline.refresh.attempt import Attempt
@@ -84,7 +84,7 @@ _IS_END = "_freshline_is_end"
 
 
 @dataclass(frozen=True)
-class Changed:
+class KeyChanges:
     """How the rows of some keys change: OP and the table's columns, how many (`rows` None: none), and why these keys.
 
     `found_by` are columns by which each of the changed rows is one; empty where rows have no such.
@@ -107,7 +107,7 @@ class _Sides:
     target: DataFrame
 
 
-def find_changes(attempt: Attempt, step: RefreshKeys) -> tuple[Changed | Reason, int]:
+def find_changes(attempt: Attempt, step: RefreshKeys) -> tuple[KeyChanges | Reason, int]:
     """How the stored rows change, or why a full refresh is right; and how many inputs were kept from an earlier one."""
     spark, pins = attempt.spark, attempt.inputs
     inputs: dict[tuple[RelationState, str], DataFrame] = {}
@@ -126,7 +126,7 @@ def find_changes(attempt: Attempt, step: RefreshKeys) -> tuple[Changed | Reason,
     target = read_version(spark, attempt.path, version)
     sides = _Sides(attempt, step, inputs, target)
     shadow_inputs({name: inputs[RelationState.NEW, name.view.lower()] for name in pins})
-    found: Changed | Reason | None = None
+    found: KeyChanges | Reason | None = None
     try:
         if step.algebra is not None:
             found = _by_algebra(sides, step.algebra) or step.otherwise
@@ -161,7 +161,7 @@ def _whole_side(attempt: Attempt, pinned: Pinned, *, stands_still: bool) -> tupl
     return (runtime.kept.keep(key, rows, most), 0) if count is not None and count <= most else (rows, 0)
 
 
-def _by_algebra(sides: _Sides, algebra: Algebra) -> Changed | Reason | None:
+def _by_algebra(sides: _Sides, algebra: Algebra) -> KeyChanges | Reason | None:
     """The changes that follow from stored and changed rows; groups that do not are computed again.
 
     None where the types are not served, and where all rows are one group whose values do not follow. Raises as
@@ -208,13 +208,13 @@ def _by_algebra(sides: _Sides, algebra: Algebra) -> Changed | Reason | None:
         again, more = materialize_once(difference_by_key(new, unsure.restrict(target), columns))
         rows = rows.frame() if isinstance(rows, ArrowRows) else rows
         rows, count = rows.unionAll(again.select(*[F.col(quoted(name)) for name in rows.columns])), count + more
-    return Changed(followed.keys, rows, count, Reason("ALGEBRAIC", ", ".join(columns)), columns)
+    return KeyChanges(followed.keys, rows, count, Reason("ALGEBRAIC", ", ".join(columns)), columns)
 
 
-def _of_one_row(target: DataFrame, followed: Followed) -> Changed:
+def _of_one_row(target: DataFrame, followed: AlgebraResult) -> KeyChanges:
     """The change of the one row of a table: as it was it goes, found by all of its values, and as it is it comes."""
     if followed.count == 0:
-        return Changed(keys_of(target.limit(0)), None, 0, ALL_ROWS, ())
+        return KeyChanges(keys_of(target.limit(0)), None, 0, ALL_ROWS, ())
     names = [F.col(quoted(name)) for name in target.columns]
     come = followed.changes.frame() if isinstance(followed.changes, ArrowRows) else followed.changes
     gone, come = (
@@ -222,7 +222,7 @@ def _of_one_row(target: DataFrame, followed: Followed) -> Changed:
         come.select(F.lit(INSERT).alias(OP), *names),
     )
     rows, count = materialize_once(gone.unionAll(come))
-    return Changed(keys_of(target), rows, count, ALL_ROWS, ())
+    return KeyChanges(keys_of(target), rows, count, ALL_ROWS, ())
 
 
 def _find_keys(sides: _Sides, declared: str) -> Keys | Reason:
@@ -244,7 +244,7 @@ def _find_keys(sides: _Sides, declared: str) -> Keys | Reason:
     )
 
 
-def _by_keys(sides: _Sides) -> Changed | Reason:
+def _by_keys(sides: _Sides) -> KeyChanges | Reason:
     """The affected keys, and how their rows differ from the stored ones; or why that is not known."""
     attempt, step, target = sides.attempt, sides.step, sides.target
     runtime, spark, spec, pins = attempt.runtime, attempt.spark, attempt.spec, attempt.inputs
@@ -254,7 +254,7 @@ def _by_keys(sides: _Sides) -> Changed | Reason:
     runtime.note_understood(spec.fingerprint, step.changed)
     reason = Reason("AFFECTED_KEYS", ", ".join(step.affected.columns))
     if keys.count == 0:
-        return Changed(keys, None, 0, reason, spec.primary_key)
+        return KeyChanges(keys, None, 0, reason, spec.primary_key)
     _narrow(sides, keys)
     whole = run_before_constraints(spark, spec, pins, attempt.covered)
     computed = attempt.constraint_check.rows(keys.restrict(whole), again=True)
@@ -262,7 +262,7 @@ def _by_keys(sides: _Sides) -> Changed | Reason:
     if _is_key_of_few(spec, keys):
         few = difference_of_few(rows, keys.restrict(target), spec.primary_key)
         if few is not None:
-            return Changed(keys, few if few.count else None, few.count, reason, spec.primary_key)
+            return KeyChanges(keys, few if few.count else None, few.count, reason, spec.primary_key)
     new, many = materialize_once(rows, expected=keys.count, at_most=_most_rows(spec, keys))
     return difference(sides.attempt, sides.target, keys, new, many, reason)
 
@@ -290,7 +290,7 @@ def _changed_rows(attempt: Attempt, name: TableName) -> tuple[DataFrame, int]:
     return (F.broadcast(rows) if count <= BROADCAST_ROWS else rows), count
 
 
-def _by_stretch(sides: _Sides, stretch: AffectedInterval) -> Changed | Reason | None:
+def _by_stretch(sides: _Sides, stretch: AffectedInterval) -> KeyChanges | Reason | None:
     """How the rows near the changes differ from what is stored; None where types are not served."""
     attempt, step, inputs, target = sides.attempt, sides.step, sides.inputs, sides.target
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
@@ -305,7 +305,7 @@ def _by_stretch(sides: _Sides, stretch: AffectedInterval) -> Changed | Reason | 
             return Reason("REWRITE_MISMATCH")
         runtime.note_understood(spec.fingerprint, step.changed)
     # Which sessions and matches there were is asked of the table where it has each of them.
-    complete = not (isinstance(stretch, Sessions) and not stretch.complete)
+    complete = not (isinstance(stretch, AffectedSessions) and not stretch.complete)
     complete = complete and not spec.constraints and spec.time_partitions is None
     changed, _ = _changed_rows(attempt, stretch.input)
     near = interval_changes(stretch, changed, Inputs(before, rows), target if complete else None)
@@ -313,7 +313,7 @@ def _by_stretch(sides: _Sides, stretch: AffectedInterval) -> Changed | Reason | 
         return None
     columns = [quoted(name) for name in stretch.columns]
     if near.count == 0:
-        return Changed(keys_of(target.select(*columns).limit(0)), None, 0, step.reason, spec.primary_key)
+        return KeyChanges(keys_of(target.select(*columns).limit(0)), None, 0, step.reason, spec.primary_key)
 
     def compute(some: IntervalRows) -> tuple[DataFrame, int]:
         shadow_inputs({stretch.input: some.read(rows)})
@@ -326,7 +326,7 @@ def _by_stretch(sides: _Sides, stretch: AffectedInterval) -> Changed | Reason | 
     return difference(sides.attempt, sides.target, keys_of(touched), new, many, step.reason)
 
 
-def _by_first_rows(sides: _Sides, by: Sequence[Order]) -> Changed | Reason:
+def _by_first_rows(sides: _Sides, by: Sequence[Order]) -> KeyChanges | Reason:
     """How the first rows of an order change (`freshline.query.first_rows`); or why they do not follow."""
     attempt, step, target = sides.attempt, sides.step, sides.target
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
@@ -345,7 +345,7 @@ def _by_first_rows(sides: _Sides, by: Sequence[Order]) -> Changed | Reason:
             return Reason("REWRITE_MISMATCH", "ORDER BY")
     runtime.note_understood(spec.fingerprint, step.changed)
     if keys.count == 0:
-        return Changed(keys, None, 0, step.reason, spec.primary_key)
+        return KeyChanges(keys, None, 0, step.reason, spec.primary_key)
     _narrow(sides, keys)
     every = as_stored(read_declared(spark, rows.every, views), spec)
     order = _order(by, every.columns)
@@ -382,7 +382,9 @@ def _order(order: Sequence[Order], columns: Sequence[str], *, backwards: bool = 
     return found
 
 
-def difference(attempt: Attempt, target: DataFrame, keys: Keys, new: DataFrame, many: int, reason: Reason) -> Changed:
+def difference(
+    attempt: Attempt, target: DataFrame, keys: Keys, new: DataFrame, many: int, reason: Reason
+) -> KeyChanges:
     """How the rows of keys, computed again as `new`, differ from what is stored in `target`.
 
     Raises DuplicateKeyError.
@@ -403,7 +405,7 @@ def difference(attempt: Attempt, target: DataFrame, keys: Keys, new: DataFrame, 
         changed = difference_by_bag(new, old, keys)
     # Computed once, read twice by MERGE, which refuses a cached source.
     changed, count = materialize_once(changed, expected=many, at_most=_most_rows(spec, keys))
-    return Changed(keys, changed if count else None, count, reason, found_by)
+    return KeyChanges(keys, changed if count else None, count, reason, found_by)
 
 
 def _narrow(sides: _Sides, keys: Keys) -> None:
@@ -417,7 +419,7 @@ def _narrow(sides: _Sides, keys: Keys) -> None:
     shadow_inputs({names[relation]: rows for relation, rows in near.items()})
 
 
-def refold(attempt: Attempt, step: RefoldKeys) -> Changed:
+def refold(attempt: Attempt, step: RefoldKeys) -> KeyChanges:
     """How the rows of a merge type change whose keys are folded again, over all rows that the input has of them."""
     spark, spec = attempt.spark, attempt.spec
     pinned, change = attempt.inputs[step.input], attempt.changes[step.input]
@@ -441,10 +443,10 @@ def refold(attempt: Attempt, step: RefoldKeys) -> Changed:
         rows = attempt.constraint_check.rows(came, again=False, but=without_constraints(spec))
         new = fold_keys_onto(rows, stored, spec)
         changed, count = materialize_once(difference_by_key(new, stored, spec.primary_key))
-        return Changed(keys, changed, count, step.reason, spec.primary_key)
+        return KeyChanges(keys, changed, count, step.reason, spec.primary_key)
     shadow_inputs({step.input: read_whole(spark, pinned, arrival=pinned.is_log)})
     rows = read_before_constraints(spark, spec, arrival=pinned.is_log)
     every = attempt.constraint_check.rows(keys.restrict(rows), again=True, but=without_constraints(spec))
     new = fold_keys(every, spec)
     changed, count = materialize_once(difference_by_key(new, keys.restrict(target), spec.primary_key))
-    return Changed(keys, changed, count, step.reason, spec.primary_key)
+    return KeyChanges(keys, changed, count, step.reason, spec.primary_key)

@@ -14,7 +14,7 @@ from freshline.compute.materialize import materialize_once
 from freshline.refresh.attempt import Attempt, Work
 from freshline.refresh.computed_rows import check_key, check_key_against
 from freshline.refresh.functions import Function
-from freshline.strategies.keys.changes import Changed
+from freshline.strategies.keys.changes import KeyChanges
 from freshline.strategies.keys.rule import KeysOfFunction
 from freshline.strategies.keys.write import write_of_changes
 from freshline.values.names import quoted
@@ -52,5 +52,5 @@ def refresh_keys_of_function(attempt: Attempt, step: KeysOfFunction) -> Work:
     else:
         changed = difference_by_bag(new, keys.restrict(target), keys)
     changed, count = materialize_once(changed)
-    found = Changed(keys, changed if count else None, count, step.reason, spec.primary_key)
+    found = KeyChanges(keys, changed if count else None, count, step.reason, spec.primary_key)
     return write_of_changes(attempt, found, rows_in)

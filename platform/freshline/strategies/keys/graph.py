@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from freshline.commit.delta_log import newest_version
 from freshline.compute.fold import as_stored
-from freshline.compute.graph import Graph
+from freshline.compute.graph import GraphRun
 from freshline.compute.graph_in_spark import NODE, SOURCE, TARGET, nodes_of
 from freshline.compute.inputs import Pinned, read_signed, read_version, read_whole, shadow_inputs
 from freshline.compute.keys import Keys, difference_by_bag, difference_by_key, keys_of
@@ -23,7 +23,7 @@ from freshline.query.rules.algebra import SIGN
 from freshline.query.rules.append import Branches, find_branches
 from freshline.refresh.attempt import Attempt, Work
 from freshline.refresh.computed_rows import check_key, check_key_against
-from freshline.strategies.keys.changes import Changed
+from freshline.strategies.keys.changes import KeyChanges
 from freshline.strategies.keys.components import RefreshComponents
 from freshline.strategies.keys.write import write_of_changes
 from freshline.values.names import TableName, quoted
@@ -35,7 +35,7 @@ def refresh_components(attempt: Attempt, step: RefreshComponents) -> Work:
     spec = attempt.spec
     call = spec.sql.graph
     assert call is not None
-    graph = Graph(attempt.spark, spec.sql, str(spec.written_at), attempt.cancellation.check)
+    graph = GraphRun(attempt.spark, spec.sql, str(spec.written_at), attempt.cancellation.check)
     rows_in = sum(attempt.changes[name].rows for name in step.changed)
     changed, count = materialize_once(_changed_edges(attempt, step, graph), expected=rows_in)
     if count == 0:
@@ -62,11 +62,11 @@ def refresh_components(attempt: Attempt, step: RefreshComponents) -> Work:
     else:
         differing = difference_by_bag(new, keys.restrict(target), keys)
     rows, count = materialize_once(differing, expected=many)
-    found = Changed(keys, rows if count else None, count, step.reason, spec.primary_key)
+    found = KeyChanges(keys, rows if count else None, count, step.reason, spec.primary_key)
     return write_of_changes(attempt, found, rows_in)
 
 
-def _changed_edges(attempt: Attempt, step: RefreshComponents, graph: Graph) -> DataFrame:
+def _changed_edges(attempt: Attempt, step: RefreshComponents, graph: GraphRun) -> DataFrame:
     """The edges of which there are more, or fewer, than before."""
     spark, pins, changes = attempt.spark, attempt.inputs, attempt.changes
     came: dict[TableName, DataFrame] = {}
@@ -91,7 +91,7 @@ def _changed_edges(attempt: Attempt, step: RefreshComponents, graph: Graph) -> D
     return net.drop(SIGN)
 
 
-def _edges(graph: Graph, inputs: Mapping[TableName, DataFrame]) -> DataFrame:
+def _edges(graph: GraphRun, inputs: Mapping[TableName, DataFrame]) -> DataFrame:
     shadow_inputs(inputs)
     return graph.edges()
 
@@ -107,7 +107,7 @@ def _is_by_row(call: GraphCall) -> bool:
     )
 
 
-def _affected(attempt: Attempt, graph: Graph, edges: DataFrame, changed: DataFrame, target: DataFrame) -> DataFrame:
+def _affected(attempt: Attempt, graph: GraphRun, edges: DataFrame, changed: DataFrame, target: DataFrame) -> DataFrame:
     """`node` of all components that had, or have, an end of a changed edge; each once."""
     call, ends = graph.call, nodes_of(changed)
     if not _has_all_components(attempt, call):

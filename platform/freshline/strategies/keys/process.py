@@ -44,7 +44,7 @@ from freshline.refresh.process_keys import (
     named_keys,
     read_kept,
 )
-from freshline.strategies.keys.changes import Changed
+from freshline.strategies.keys.changes import KeyChanges
 from freshline.strategies.keys.rule import KeysOfProcess
 from freshline.strategies.keys.write import write_of_changes
 from freshline.strategies.noop.write import carry_position
@@ -304,7 +304,7 @@ def _work(process: _Process, made: Sequence[DataFrame], keys: Keys, rows_in: int
     return write_of_changes(attempt, replace(found, rows=changed if count else None, count=count), rows_in)
 
 
-def _rows(found: Changed) -> DataFrame:
+def _rows(found: KeyChanges) -> DataFrame:
     assert isinstance(found.rows, DataFrame)
     return found.rows
 
@@ -321,7 +321,7 @@ def _check_key(process: _Process, new: DataFrame, keys: Keys) -> None:
     check_key_against(new, keys.leave(stored) if keys.count else stored, spec)
 
 
-def _by_own_key(process: _Process, new: DataFrame, keys: Keys) -> Changed:
+def _by_own_key(process: _Process, new: DataFrame, keys: Keys) -> KeyChanges:
     """How the rows change that are found by the columns of the key.
 
     `new` are the rows of these keys. With a primary key they may be those, too, that keys which go on have more.
@@ -331,10 +331,10 @@ def _by_own_key(process: _Process, new: DataFrame, keys: Keys) -> Changed:
         changed = difference_by_key(new, keys.restrict(target), spec.primary_key)
     else:
         changed = difference_by_bag(new, keys.restrict(target), keys)
-    return Changed(keys, changed, 0, process.step.reason, spec.primary_key)
+    return KeyChanges(keys, changed, 0, process.step.reason, spec.primary_key)
 
 
-def _by_values(process: _Process, new: DataFrame, keys: Keys) -> Changed:
+def _by_values(process: _Process, new: DataFrame, keys: Keys) -> KeyChanges:
     """How the rows change that only their values identify: by a replay of the same keys as they were.
 
     `new` are the rows of these keys, and those that keys which go on have more.
@@ -355,7 +355,7 @@ def _by_values(process: _Process, new: DataFrame, keys: Keys) -> Changed:
     after = _net(stored.select(*names, F.lit(1).alias(NET)).unionAll(net.select(*names, NET)), target.columns)
     copies = F.explode(F.sequence(F.lit(1), F.col(NET).cast("int"))).alias("_freshline_copy")
     after = after.where(F.col(NET) > 0).select(*names, copies).select(*names)
-    return Changed(values, difference_by_bag(after, stored, values), 0, step.reason, ())
+    return KeyChanges(values, difference_by_bag(after, stored, values), 0, step.reason, ())
 
 
 def _net(counted: DataFrame, columns: Sequence[str]) -> DataFrame:

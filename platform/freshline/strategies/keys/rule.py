@@ -11,7 +11,7 @@ from freshline.plan.step import Situation, Step
 from freshline.plan.strategy import RefreshStrategy
 from freshline.query.first_rows import Order, first_rows, order_of
 from freshline.query.resolved import ResolvedQuery
-from freshline.query.rules.affected_interval import AffectedInterval, Sessions, find_affected_interval
+from freshline.query.rules.affected_interval import AffectedInterval, AffectedSessions, find_affected_interval
 from freshline.query.rules.algebra import Algebra, find_algebra
 from freshline.query.rules.append import find_branches
 from freshline.query.rules.keys import Affected, find_affected, understood
@@ -281,7 +281,7 @@ def _stretch(situation: Situation) -> AffectedInterval | None:
     spec, found = situation.spec, find_affected_interval(situation.query)
     if found is None or set(situation.changed) != {found.input}:
         return None
-    if not isinstance(found, Sessions) and (spec.constraints or spec.time_partitions is not None):
+    if not isinstance(found, AffectedSessions) and (spec.constraints or spec.time_partitions is not None):
         # The old matches and windows are asked of the table, which then has not all of them.
         return None
     return found

@@ -19,7 +19,7 @@ from freshline.compute.fold import read_before_constraints
 from freshline.compute.inputs import read_inserted, read_upserted, shadow_inputs
 from freshline.compute.keys import INSERT, OP
 from freshline.refresh.attempt import Attempt, NotIncremental, Work
-from freshline.strategies.keys.changes import Changed, find_changes, refold
+from freshline.strategies.keys.changes import KeyChanges, find_changes, refold
 from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
 from freshline.strategies.merge.write import quarantine_rejected
 from freshline.values.reason import Reason
@@ -49,7 +49,7 @@ def refold_keys(attempt: Attempt, step: RefoldKeys) -> Work:
     return write_of_changes(attempt, refold(attempt, step), change.rows, rejected=rejected)
 
 
-def write_of_changes(attempt: Attempt, found: Changed, rows_in: int, *, rejected: int = 0) -> Work:
+def write_of_changes(attempt: Attempt, found: KeyChanges, rows_in: int, *, rejected: int = 0) -> Work:
     """The write of changes to rows that have some of the keys."""
     changed = found.rows
     if changed is None or found.count == 0:
