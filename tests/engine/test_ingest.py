@@ -480,13 +480,13 @@ from pathlib import Path
 from tests.engine.posting import declared, TOKENS, ENGINE_TOKEN
 from freshline.engine.failpoint import read_failpoint
 from freshline.engine.ingest import Ingest
-from freshline.engine.server import Server, bind
+from freshline.engine.server import EngineServer, bind
 from freshline.sources.http.landing import Landing
 import os, threading
 root = Path(sys.argv[1])
 graph = declared(root)
 ingest = Ingest(lambda: graph, root, TOKENS, Landing(failpoint=read_failpoint(os.environ)))
-server = Server(None, ENGINE_TOKEN, bind(0), ingest=ingest)
+server = EngineServer(None, ENGINE_TOKEN, bind(0), ingest=ingest)
 server.start()
 print(server.port, "pyspark" in sys.modules, flush=True)
 threading.Event().wait()

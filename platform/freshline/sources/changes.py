@@ -455,7 +455,7 @@ def _doubtful_keys(rows: DataFrame, stored: DataFrame, spec: SourceSpec, begun: 
     return found.distinct()
 
 
-# The facts of an event beside its place, in the order of `rows_of_key.Seen`.
+# The facts of an event beside its place, in the order of `rows_of_key.SeenEvent`.
 _SEEN = ("op", "transaction", "image", "removed", "is_bare", "is_asked")
 
 
