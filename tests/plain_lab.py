@@ -27,6 +27,7 @@ from sqlglot import exp
 from freshline.commit.delta_log import newest_version, position_of
 from freshline.compute.inputs import Pinned
 from freshline.compute.literal import sql_literal
+from freshline.errors import FreshlineError
 from freshline.refresh.pin import pin_at
 from freshline.testing import Lab
 from freshline.testing.lab import in_order
@@ -113,7 +114,11 @@ class PlainLab(Lab):
         """As of a Lab."""
         spec, receipt, stored = self.runtime.graph.spec(TableName.parse(name)), self.receipt(name), self._newest(name)
         if isinstance(spec, TableSpec) and receipt is not None and stored is not None:
-            inputs = pin_at(self.runtime, spec, receipt.positions)
+            try:
+                inputs = pin_at(self.runtime, spec, receipt.positions)
+            except FreshlineError:
+                # Of the versions that are gone.
+                return super().diff(name)
             if equals_its_query(spec, receipt, stored, inputs):
                 return []
         return super().diff(name)
