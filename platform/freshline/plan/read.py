@@ -118,7 +118,7 @@ def plan_read(
     `incremental-between` begin; `to` is where the last one ends (default: the newest version).
 
     >>> day = lambda number: datetime(2026, 11, number, tzinfo=UTC)
-    >>> history = History("t", [(version, day(version + 1)) for version in range(5)], 0)
+    >>> history = LogHistory("t", [(version, day(version + 1)) for version in range(5)], 0)
     >>> plan_read(ReadMode.LATEST_FULL, history)
     Read(rows=4, after=None, to=None, then=4)
     >>> plan_read(ReadMode.FROM_TIMESTAMP, history, moment=day(3))

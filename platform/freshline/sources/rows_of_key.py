@@ -56,10 +56,11 @@ class _Row:
 def find_survivors(events: Iterable[SeenEvent]) -> list[Survivor]:
     """The deletes of a key behind which another row has it.
 
-    >>> at = [Seen((1,), "r", None, 10, None, False, 0, False), Seen((2,), "c", "t", 20, None, False, 0, False)]
-    >>> find_survivors([*at, Seen((3,), "d", "t", None, 10, False, 0, True)])
+    >>> first = SeenEvent((1,), "r", None, 10, None, False, 0, False)
+    >>> at = [first, SeenEvent((2,), "c", "t", 20, None, False, 0, False)]
+    >>> find_survivors([*at, SeenEvent((3,), "d", "t", None, 10, False, 0, True)])
     [Survivor(place=(3,), row=(2,), is_own=True)]
-    >>> find_survivors([*at, Seen((3,), "d", "t", None, 20, False, 0, True)])
+    >>> find_survivors([*at, SeenEvent((3,), "d", "t", None, 20, False, 0, True)])
     [Survivor(place=(3,), row=(1,), is_own=False)]
     """
     rows: list[_Row] = []

@@ -34,8 +34,8 @@ class Decoded:
 
     `error` is NULL for a record that could be decoded, else one of the format's rejections. `written` says how values
     were written, for formats whose values are read as texts first and compared with what is stored
-    (`freshline.sources.formats.exact.RecordOrigin`). None: the values in PARSED have the declared types and are stored so.
-    `needed` are the columns of `rows`, beside PARSED and VALUE, that it reads.
+    (`freshline.sources.formats.exact.RecordOrigin`). None: the values in PARSED have the declared types and are stored
+    so. `needed` are the columns of `rows`, beside PARSED and VALUE, that it reads.
     """
 
     rows: DataFrame

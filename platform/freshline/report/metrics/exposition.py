@@ -3,7 +3,8 @@ r"""The text format of Prometheus (0.0.4): families of samples, each with labels
 The library `prometheus-client` writes it too, and takes seven times as long for the 26,000 samples of a thousand
 tables. So the format is written here, and the tests read it with that library and with promtool.
 
->>> family = Family("freshline_refreshes_running", GAUGE, "Refreshes that run.", (Sample(labels(kind='a"b'), 2),))
+>>> samples = (MetricSample(labels(kind='a"b'), 2),)
+>>> family = Family("freshline_refreshes_running", GAUGE, "Refreshes that run.", samples)
 >>> print(text_of([family]), end="")
 # HELP freshline_refreshes_running Refreshes that run.
 # TYPE freshline_refreshes_running gauge
