@@ -62,37 +62,6 @@ class PlainLab(Lab):
         # Sources whose names Spark has.
         self._known: set[TableName] = set()
 
-    def source(
-        self,
-        name: str,
-        columns: str,
-        *,
-        primary_key: Sequence[str] = (),
-        watermark: str | None = None,
-        change_feed: bool = True,
-        options: Mapping[str, str] | None = None,
-        partitioned_by: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-    ) -> TableName:
-        """As of a Lab."""
-        fields = plain_fields(columns)
-        if fields is None or partitioned_by or properties:
-            return super().source(
-                name,
-                columns,
-                primary_key=primary_key,
-                watermark=watermark,
-                change_feed=change_feed,
-                options=options,
-                partitioned_by=partitioned_by,
-                properties=properties,
-            )
-        path = self._folder.joinpath("sources", *TableName.parse(name).parts)
-        create_source(path, fields, change_feed=change_feed)
-        declared = columns if watermark is None else f"{columns}, WATERMARK FOR {watermark} AS {watermark}"
-        given = {"connector": "delta", "path": str(path), **(options or {})}
-        return self._declare_source(name, declared, primary_key, given)
-
     def sql(self, statement: str) -> list[dict[str, Any]]:
         """As of a Lab."""
         if _WRITES.match(statement) and self._is_written(statement):
@@ -122,6 +91,14 @@ class PlainLab(Lab):
             if equals_its_query(spec, receipt, stored, inputs):
                 return []
         return super().diff(name)
+
+    def _make_source(
+        self, name: TableName, path: Path, columns: str, partitioned_by: Sequence[str], properties: Mapping[str, str]
+    ) -> None:
+        if plain_fields(columns) is None or partitioned_by or set(properties) != {"delta.enableChangeDataFeed"}:
+            super()._make_source(name, path, columns, partitioned_by, properties)
+        else:
+            create_source(path, columns, partitioned_by, properties)
 
     def _newest(self, name: str) -> Pinned | None:
         spec = self.runtime.graph.spec(TableName.parse(name))
@@ -190,19 +167,14 @@ def _plain_type(written: str) -> pa.DataType | None:
     return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _PLAIN_TYPES.get(written.rstrip())
 
 
-def create_source(
-    path: Path,
-    fields: list[tuple[str, pa.DataType]],
-    *,
-    change_feed: bool,
-    partitioned_by: Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
-) -> None:
-    """An empty Delta table without Spark."""
+def create_source(path: Path, columns: str, partitioned_by: Sequence[str], properties: Mapping[str, str]) -> None:
+    """An empty Delta table without Spark, of columns that are plain."""
+    fields = plain_fields(columns)
+    assert fields is not None, columns
     DeltaTable.create(
         str(path),
         schema=pa.schema(fields),
-        configuration={"delta.enableChangeDataFeed": str(change_feed).lower(), **(properties or {})},
+        configuration=dict(properties),
         partition_by=list(partitioned_by),
     )
 

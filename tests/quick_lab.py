@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from freshline.testing.lab import in_order
 from freshline.values.names import TableName
 from freshline.values.query import SqlQuery
 from tests.duckdb_rows import computed, rows_of
-from tests.plain_lab import PlainLab, create_source, plain_fields
+from tests.plain_lab import PlainLab, create_source
 from tests.stand_in import Inputs, no_spark, rows_by
 
 
@@ -44,26 +45,10 @@ class QuickLab(PlainLab):
         self._computing.close()
         super().close()
 
-    def source(
-        self,
-        name: str,
-        columns: str,
-        *,
-        primary_key: Sequence[str] = (),
-        watermark: str | None = None,
-        change_feed: bool = True,
-        options: Mapping[str, str] | None = None,
-        partitioned_by: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-    ) -> TableName:
-        """As of a Lab, with columns of the types above."""
-        fields = plain_fields(columns)
-        assert fields is not None, columns
-        path = self._folder.joinpath("sources", *TableName.parse(name).parts)
-        create_source(path, fields, change_feed=change_feed, partitioned_by=partitioned_by, properties=properties)
-        declared = columns if watermark is None else f"{columns}, WATERMARK FOR {watermark} AS {watermark}"
-        given = {"connector": "delta", "path": str(path), **(options or {})}
-        return self._declare_source(name, declared, primary_key, given)
+    def _make_source(
+        self, name: TableName, path: Path, columns: str, partitioned_by: Sequence[str], properties: Mapping[str, str]
+    ) -> None:
+        create_source(path, columns, partitioned_by, properties)
 
     def sql(self, statement: str) -> list[dict[str, Any]]:
         """Change a source, or ask for rows. The conditions of UPDATE and DELETE are DataFusion's."""

@@ -192,16 +192,22 @@ class Lab:
         table = TableName.parse(name)
         path = self._folder.joinpath("sources", *table.parts)
         of_table = {"delta.enableChangeDataFeed": str(change_feed).lower(), **(properties or {})}
-        pairs = ", ".join(f"{sql_literal(key)} = {sql_literal(value)}" for key, value in of_table.items())
-        parts = f"PARTITIONED BY ({', '.join(map(quoted, partitioned_by))}) " if partitioned_by else ""
-        self._use_database()
-        self._spark.sql(
-            f"CREATE TABLE {quoted(table.view)} ({columns}) USING delta {parts}LOCATION {sql_literal(str(path))} "
-            f"TBLPROPERTIES ({pairs})"
-        )
+        self._make_source(table, path, columns, partitioned_by, of_table)
         declared = columns if watermark is None else f"{columns}, WATERMARK FOR {watermark} AS {watermark}"
         given = {"connector": "delta", "path": str(path), **(options or {})}
         return self._declare_source(name, declared, primary_key, given)
+
+    def _make_source(
+        self, name: TableName, path: Path, columns: str, partitioned_by: Sequence[str], properties: Mapping[str, str]
+    ) -> None:
+        """The empty Delta table of a source."""
+        pairs = ", ".join(f"{sql_literal(key)} = {sql_literal(value)}" for key, value in properties.items())
+        parts = f"PARTITIONED BY ({', '.join(map(quoted, partitioned_by))}) " if partitioned_by else ""
+        self._use_database()
+        self._spark.sql(
+            f"CREATE TABLE {quoted(name.view)} ({columns}) USING delta {parts}LOCATION {sql_literal(str(path))} "
+            f"TBLPROPERTIES ({pairs})"
+        )
 
     def files(
         self,
