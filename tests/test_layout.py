@@ -20,7 +20,7 @@ LIBRARY = ROOT / "platform" / "freshline"
 SENTENCE = ("values", "sql", "declare", "freshness", "query", "plan", "compute", "commit", "report")
 # Packages that compose the sentence, and then those who call it. A door may import another door's client, not the
 # reverse of the order here, except that `engine` is what every other door talks to.
-AFTER_THE_SENTENCE = ("sources", "merges", "refresh", "strategies", "ingest", "run", "reads", "manage")
+AFTER_THE_SENTENCE = ("sources", "sinks", "merges", "refresh", "strategies", "ingest", "run", "reads", "manage")
 DOORS = ("engine", "dagster", "cli", "testing")
 # They import nothing else of the library.
 ANYWHERE = ("errors", "version", "patterns", "keyed")
@@ -66,11 +66,12 @@ def test_a_folder_imports_from_those_before_it_only():
         "patterns": {"patterns"},
         "keyed": {"keyed"},
         "sources": {*ANYWHERE, *SENTENCE[:-1], "sources"},
+        "sinks": {*ANYWHERE, *SENTENCE[:-1], "sources", "sinks"},
         "merges": {*ANYWHERE, *SENTENCE[:-2], "merges"},
-        "refresh": {*ANYWHERE, *SENTENCE, "sources", "merges", "refresh"},
-        "strategies": {*ANYWHERE, *SENTENCE, "refresh", "strategies"},
+        "refresh": {*ANYWHERE, *SENTENCE, "sources", "sinks", "merges", "refresh"},
+        "strategies": {*ANYWHERE, *SENTENCE, "sinks", "refresh", "strategies"},
         "ingest": {*ANYWHERE, *SENTENCE, "sources", "merges", "refresh", "ingest"},
-        "run": {*ANYWHERE, *SENTENCE, "sources", "merges", "refresh", "ingest", "run"},
+        "run": {*ANYWHERE, *SENTENCE, "sources", "sinks", "merges", "refresh", "ingest", "run"},
         "reads": {*ANYWHERE, *SENTENCE, "sources", "refresh", "ingest", "run", "reads"},
         "manage": {*ANYWHERE, *SENTENCE, "manage"},
     }

@@ -59,6 +59,13 @@ FreshlineError                      code, retry_helps, where
 │   │   ├── ReplicaIdentityError    changes of a table do not name its rows by the declared key
 │   │   ├── PublicationError        a publication does not have what the source needs of it
 │   │   └── SourceTypeError         a column is declared with a type that its values do not fit
+│   ├── SinkError                   a sink does not answer
+│   │   ├── SinkRefusedError        a sink refuses the request, or lacks what was declared of it
+│   │   ├── SinkFencedError         another engine, or another sink, writes there
+│   │   ├── SinkHistoryError        a sink has a state that its table never had
+│   │   ├── SinkSchemaError         a sink has other columns, or rows of somebody else
+│   │   ├── SinkTypeError           a sink has no type for a column
+│   │   └── SinkRejectedError       a sink does not take a row
 │   ├── ForeignWriteError           another writer changed a log table
 │   ├── UpstreamChangedError        an upstream deleted or updated rows, and `upstream-deletes` is `error`
 │   ├── DefinitionChangedError      the declaration changed in a way that needs a start
@@ -662,6 +669,55 @@ class SourceTypeError(SourceError):
     retry_helps = False
 
 
+class SinkError(RefreshError):
+    """A system that rows go out to cannot be reached, or does not answer."""
+
+    code = "SINK"
+    retry_helps = True
+
+
+class SinkRefusedError(SinkError):
+    """A system that rows go out to refuses the request: wrong password, missing table or index, missing right."""
+
+    code = "SINK_REFUSED"
+    retry_helps = False
+
+
+class SinkFencedError(SinkError):
+    """A newer engine writes the sink now, or what is declared as the sink belongs to another one."""
+
+    code = "SINK_FENCED"
+    retry_helps = False
+
+
+class SinkHistoryError(SinkError):
+    """A sink has a newer state of its table than the warehouse: one of the two was put back."""
+
+    code = "SINK_HISTORY"
+    retry_helps = False
+
+
+class SinkSchemaError(SinkError):
+    """A sink has other columns or another key than its table, or rows that freshline has not written."""
+
+    code = "SINK_SCHEMA"
+    retry_helps = False
+
+
+class SinkTypeError(SinkError):
+    """A sink has no type for the values of a column."""
+
+    code = "SINK_TYPE"
+    retry_helps = False
+
+
+class SinkRejectedError(SinkError):
+    """A sink does not take a row, and `on-reject` is `fail`."""
+
+    code = "SINK_REJECTED"
+    retry_helps = False
+
+
 class ForeignWriteError(RefreshError):
     """Another writer changed a log table, which grows only by the batches of its engine."""
 
@@ -707,7 +763,7 @@ class StorageError(RefreshError):
 
 
 class ExtensionFailedError(FreshlineError):
-    """A connector, format, merge or strategy of another package raised an exception, or gave what it may not give.
+    """A class of another package, as a connector or a merge, raised an exception, or gave what it may not give.
 
     `package` is the name and version of the package, `method` the class and the method.
     """

@@ -60,7 +60,7 @@ def test_a_restore_names_tables_and_their_new_versions():
 
 
 def test_every_key_of_a_verification_is_a_field():
-    from freshline.run.verify import Verification
+    from freshline.run.comparison import Verification
 
     answer = over_the_wire(Verification(TableName(None, "t"), False, 1, 2, 3, 4, 0.5, (("+", {"a": 1}),)).as_json())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from freshline.errors import DeclarationError, DeclarationErrors
-from freshline.sql.clauses import ModelClauses, QueryText, SourceClauses, TableClauses
+from freshline.sql.clauses import ModelClauses, QueryText, SinkClauses, SourceClauses, TableClauses
 from freshline.sql.statement import read_statement
 from freshline.sql.tokens import Text
 from freshline.values.freshness import Freshness
@@ -15,7 +15,7 @@ from freshline.values.spec import Constraint, Downstream, OnViolation, Watermark
 
 def read(text: str) -> TableClauses | SourceClauses:
     found = read_statement(Text(text, "assets/t.sql"))
-    assert not isinstance(found, ModelClauses)
+    assert not isinstance(found, ModelClauses | SinkClauses)
     return found
 
 
@@ -191,7 +191,7 @@ def test_a_clause_that_is_not_built_is_refused_with_a_sentence(text, said):
             "CREATE TABLE t AS SELECT 1",
             "SYNTAX",
             1,
-            "MATERIALIZED TABLE, SOURCE or MODEL is expected where TABLE stands",
+            "MATERIALIZED TABLE, SOURCE, SINK or MODEL is expected where TABLE stands",
         ),
         ("ALTER MATERIALIZED TABLE t SUSPEND", "SYNTAX", 1, "where ALTER stands"),
         ("CREATE OR REPLACE MATERIALIZED TABLE t AS SELECT 1", "SYNTAX", 1, "OR ALTER is expected"),

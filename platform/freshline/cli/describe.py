@@ -52,6 +52,7 @@ def describe(settings: Settings, graph: Graph, name: TableName, *, extended: boo
         "comment": spec.comment,
         "fingerprint": spec.fingerprint,
         "models": models_text(spec) if isinstance(spec, TableSpec) else "",
+        "sink": {} if not isinstance(spec, TableSpec) or spec.sink is None else dict(spec.sink.shown),
     }
     facts = {
         "kind": status.kind,
@@ -67,6 +68,7 @@ def describe(settings: Settings, graph: Graph, name: TableName, *, extended: boo
         "reads": ", ".join(value["reads"]),
         "read by": ", ".join(value["read_by"]),
         "models": value["models"],
+        "sends to": ", ".join(f"{fact} {said}" for fact, said in value["sink"].items()),
         "declared in": value["written_at"],
         "location": location,
     }

@@ -33,6 +33,7 @@ from freshline.report.intention_text import intention_lines
 from freshline.report.table_text import bytes_text, freshness_text, table_text, wrapped_lines
 from freshline.values.json import to_json
 from freshline.values.names import TableName
+from freshline.values.result import kind_of
 from freshline.values.settings import Settings
 from freshline.values.spec import SourceSpec, TableSpec
 
@@ -187,7 +188,7 @@ def plan_lines(
         lines.append(
             PlanLine(
                 table=name,
-                kind="table" if not isinstance(spec, SourceSpec) else "log" if spec.is_log else "source",
+                kind=str(kind_of(spec)),
                 mode=str(graph.mode(name)),
                 mode_reason=graph.mode_reason(name),
                 freshness_seconds=graph.freshness(name).seconds,

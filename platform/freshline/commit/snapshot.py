@@ -53,6 +53,8 @@ def newest_snapshot(
     """
     tables: dict[TableName, Iterable[Candidate]] = {}
     for spec in graph.tables:
+        if spec.sink is not None:
+            continue  # its rows are elsewhere
         newest = read_newest(warehouse.path(spec.name))
         if newest is not None and newest.receipt is not None:
             tables[spec.name] = _versions(warehouse.path(spec.name), newest, newest.receipt, checks.get(spec.name))

@@ -2,8 +2,8 @@
 
 A table `name` is the folder `name` under the warehouse root, `namespace.name` is `namespace/name`. Beside a log
 table stand `<name>__quarantine` (what could not be a row) and `<name>__file` (the files that were read); beside a table
-with a lookup join `<name>__parked` (the rows that wait for their dimension). Savepoints are small files below
-`.freshline`.
+with a lookup join `<name>__parked` (the rows that wait for their dimension), beside a sink `<name>__rejected` (the rows
+that its system does not take). Savepoints are small files below `.freshline`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from freshline.values.names import TableName
-from freshline.values.spec import SourceSpec, Spec
+from freshline.values.spec import SourceSpec, Spec, TableSpec
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,12 @@ class Warehouse:
 
     def quarantine(self, name: TableName) -> Path:
         return self.path(TableName(name.namespace, f"{name.name}__quarantine"))
+
+    def rejections(self, spec: Spec) -> Path:
+        """The table of what was rejected of a declaration: by a log or a constraint, or by the system of a sink."""
+        if isinstance(spec, TableSpec) and spec.sink is not None:
+            return self.side(spec.name, "rejected")
+        return self.quarantine(spec.name)
 
     def pending_lookups(self, name: TableName) -> Path:
         return self.path(TableName(name.namespace, f"{name.name}__parked"))
@@ -48,7 +54,7 @@ class Warehouse:
                 yield from (each for each in _folders(folder) if _is_table(each))
 
     def side(self, name: TableName, side: str) -> Path:
-        """The path of a table beside a table: `quarantine`, `file` or `parked`."""
+        """The path of a table beside a table: `quarantine`, `file`, `parked` or `rejected`."""
         return self.path(TableName(name.namespace, f"{name.name}__{side}"))
 
     @property

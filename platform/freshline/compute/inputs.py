@@ -230,10 +230,12 @@ def column_names(spec: Spec, rows: DataFrame) -> tuple[str, ...]:
     """The columns that queries see of an input."""
     if isinstance(spec, SourceSpec):
         return tuple(column.name for column in spec.columns)
-    # The columns of a change feed may be there too, and no others that begin as they do.
-    return tuple(
-        name for name in rows.columns if not name.startswith("_freshline_") and name.lower() not in FEED_COLUMNS
-    )
+    return tuple(name for name in rows.columns if is_shown(name))
+
+
+def is_shown(column: str) -> bool:
+    """Whether queries see a stored column of a table: it is neither ours nor of a change feed."""
+    return not column.startswith("_freshline_") and column.lower() not in FEED_COLUMNS
 
 
 def declared_columns(rows: DataFrame, pinned: Pinned, *, arrival: bool, arrived: bool = False) -> DataFrame:

@@ -162,8 +162,7 @@ def _metadata(
     location = Warehouse(settings.warehouse).location(spec)
     metadata: dict[str, Any] = {
         "dagster/table_name": str(spec.name),
-        "dagster/storage_kind": "deltalake",
-        "dagster/uri": location.as_uri(),
+        **_storage(spec, location),
         "dagster/code_references": _code_references(spec, settings.root),
         **_columns(spec, location, known, descriptions),
         "declaration": MetadataValue.md(declaration_markdown(spec, settings.root)),
@@ -175,6 +174,13 @@ def _metadata(
         **(_source_metadata(spec) if isinstance(spec, SourceSpec) else _table_metadata(spec)),
     }
     return {key: value for key, value in metadata.items() if value is not None}
+
+
+def _storage(spec: Spec, location: Path) -> Mapping[str, Any]:
+    """The place of the rows: a Delta table, or the system of a sink."""
+    if isinstance(spec, TableSpec) and spec.sink is not None:
+        return {"dagster/storage_kind": spec.sink.name, "delivery": spec.sink.delivery, **spec.sink.shown}
+    return {"dagster/storage_kind": "deltalake", "dagster/uri": location.as_uri()}
 
 
 def _columns(

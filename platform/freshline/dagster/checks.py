@@ -82,14 +82,18 @@ def check_names(graph: Graph, spec: Spec) -> dict[str, str]:
     found = {CHECK: DESCRIPTION}
     for constraint in spec.constraints:
         found[CONSTRAINT + constraint.name] = constraint.clause
-    if isinstance(spec, TableSpec) and spec.primary_key:
+    if isinstance(spec, TableSpec) and spec.primary_key and spec.sink is None:
         found[UNIQUE_KEY] = f"No two rows have the same {', '.join(spec.primary_key)}"
     if is_quarantining(spec):
         found[QUARANTINE_RATE] = "No more of what arrives is rejected than the setting quarantine-share allows"
     if graph.mode(spec.name) is not Mode.BATCH:
         found[ALIVE] = "The engine runs and keeps it"
     if isinstance(spec, TableSpec):
-        found[VERIFY] = "A recompute of the query equals what is stored"
+        found[VERIFY] = (
+            "A recompute of the query equals what is stored"
+            if spec.sink is None
+            else "The rows of the sink equal those of its table"
+        )
     return found
 
 

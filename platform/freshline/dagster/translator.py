@@ -15,9 +15,9 @@ from dagster import AssetKey
 
 from freshline.declare.graph import Graph
 from freshline.errors import DeclarationError
-from freshline.report.status import kind_of
 from freshline.values.names import TableName
 from freshline.values.query import PythonQuery
+from freshline.values.result import kind_of
 from freshline.values.spec import SourceSpec, Spec
 
 EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
@@ -123,6 +123,8 @@ def kinds(spec: Spec) -> set[str]:
         if spec.format is None:
             return {"deltalake"}
         return {"spark", "deltalake", spec.connection.kind or spec.format.name}
+    if spec.sink is not None:
+        return {"spark", spec.sink.name}
     return {"spark", "deltalake", "python" if isinstance(spec.query, PythonQuery) else "sql"}
 
 

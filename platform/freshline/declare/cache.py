@@ -22,7 +22,8 @@ from freshline.values.connector import Connector
 from freshline.values.format import Format
 from freshline.values.freshness import Freshness
 from freshline.values.merge import Merge
-from freshline.values.registry import find_connector, find_format, find_merge, origin
+from freshline.values.registry import find_connector, find_format, find_merge, find_sink, origin
+from freshline.values.sink import Sink
 from freshline.values.spec import Downstream
 from freshline.version import __version__
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # The folders of freshline whose code makes declarations of texts.
-PARSING = ("values", "sql", "declare", "sources", "merges", "keyed")
+PARSING = ("values", "sql", "declare", "sources", "sinks", "merges", "keyed")
 
 
 class DeclarationCache(Generic[T]):
@@ -139,8 +140,13 @@ def _converter() -> Converter:
 
     for kind in (Freshness | Downstream, Freshness | Downstream | None):
         converter.register_structure_hook(kind, freshness)
-    # The class of a connector, format or merge is found by its name, also in another package.
-    for base, find in ((Connector, find_connector), (Format, find_format), (Merge, find_merge)):
+    # The class of a connector, sink, format or merge is found by its name, also in another package.
+    for base, find in (
+        (Connector, find_connector),
+        (Sink, find_sink),
+        (Format, find_format),
+        (Merge, find_merge),
+    ):
         _register(converter, base, find)
     return converter
 

@@ -23,6 +23,7 @@ from freshline.values.spec import Downstream, Mode, SourceSpec, Spec, TableSpec
 # Tables that freshline keeps beside those that are declared.
 QUARANTINE = "__quarantine"
 FILES = "__file"
+REJECTED = "__rejected"
 # So begin the tables of freshline itself, and the views under which queries read names with a namespace.
 RESERVED_PREFIX = "freshline_"
 
@@ -90,6 +91,16 @@ class Graph:
         if name not in self:
             raise RequestError(self.unknown(name))
         return self.specs[name]
+
+    def require_rows(self, name: TableName) -> Spec:
+        """As `require`, of a name whose rows are here; raises RequestError for a sink."""
+        spec = self.require(name)
+        if isinstance(spec, TableSpec) and spec.sink is not None:
+            raise RequestError(
+                f"{spec.name} is a sink, and its rows are in {spec.sink.title}. Read its table, {spec.reads[0]}.",
+                where=str(spec.name),
+            )
+        return spec
 
     def unknown(self, name: TableName) -> str:
         """The sentence about a name that nothing has, with the nearest one."""
@@ -374,6 +385,14 @@ def _check_names(known: Mapping[TableName, Declaration], problems: Problems) -> 
                     f"{name} would lie where freshline keeps a table of its own beside {log.spec.name}. Rename one.",
                     at,
                 )
+        if name.name.lower().endswith(REJECTED):
+            sink = known.get(TableName(name.namespace, name.name[: -len(REJECTED)] or "_"))
+            if sink is not None and isinstance(sink.spec, TableSpec) and sink.spec.sink is not None:
+                problems.add(
+                    "PATH_COLLISION",
+                    f"{name} would lie where freshline keeps what {sink.spec.name} does not take. Rename one.",
+                    at,
+                )
 
 
 def _check_upstreams(known: Mapping[TableName, Declaration], broken: frozenset[TableName], problems: Problems) -> None:
@@ -388,6 +407,13 @@ def _check_upstreams(known: Mapping[TableName, Declaration], broken: frozenset[T
                     "UNKNOWN_UPSTREAM",
                     f"{name} reads {read}, which is not declared.{nearest(str(read), others)} "
                     f"Declare it in a file of its own, or correct the name.",
+                    declaration.at(f"reads {str(read).lower()}"),
+                )
+            elif spec.sink is None and read in known and _is_sink(known[read].spec):
+                problems.add(
+                    "SINK_TABLE",
+                    f"{name} reads {read}, which is a sink: its rows are in another system. Read the table that it is "
+                    "from.",
                     declaration.at(f"reads {str(read).lower()}"),
                 )
 
@@ -453,7 +479,7 @@ def _freshnesses(
     }
     found: dict[TableName, Freshness] = {}
     for name, freshness in _inherit(stated, specs, order).items():
-        if freshness is None and isinstance(specs[name], TableSpec):
+        if freshness is None and isinstance(specs[name], TableSpec) and not _is_sink(specs[name]):
             problems.add(
                 "FRESHNESS_DOWNSTREAM",
                 f"FRESHNESS = DOWNSTREAM, but no table reads {name}. State a freshness, such as INTERVAL '1' HOUR.",
@@ -481,7 +507,17 @@ def _inherit(
         if isinstance(spec, TableSpec) and freshness is not None:
             for read in spec.reads:
                 asked.setdefault(read, []).append((read not in spec.non_driving, freshness))
-    return {name: found[name] or _of_main_table(specs[name], found) for name in order}
+    whole = {name: found[name] or _of_main_table(specs[name], found) for name in order}
+    # A sink without one of its own is as fresh as its table.
+    return {name: whole[name] or _of_sink(specs[name], whole) for name in order}
+
+
+def _is_sink(spec: Spec) -> bool:
+    return isinstance(spec, TableSpec) and spec.sink is not None
+
+
+def _of_sink(spec: Spec, found: Mapping[TableName, Freshness | None]) -> Freshness | None:
+    return found.get(spec.reads[0]) if isinstance(spec, TableSpec) and spec.sink is not None else None
 
 
 def _of_main_table(spec: Spec, found: Mapping[TableName, Freshness | None]) -> Freshness | None:

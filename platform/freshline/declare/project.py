@@ -372,16 +372,22 @@ def declare_python(root: Path, file: Path, text: str, path: str, name: TableName
 
 
 def _declare(clauses: object, name: TableName) -> Declaration:
+    from freshline.declare.sink import declare_sink
     from freshline.declare.source import declare_source
     from freshline.declare.table import declare_table
-    from freshline.sql.clauses import SourceClauses, TableClauses
+    from freshline.sql.clauses import SinkClauses, SourceClauses, TableClauses
 
-    assert isinstance(clauses, (SourceClauses, TableClauses))
+    assert isinstance(clauses, (SinkClauses, SourceClauses, TableClauses))
     problems = Problems()
     if clauses.name != name:
         problems.add("FILE_NAME", _misplaced("table", clauses.name, name, clauses.written_at), clauses.written_at)
     try:
-        declaration = declare_source(clauses) if isinstance(clauses, SourceClauses) else declare_table(clauses)
+        if isinstance(clauses, SinkClauses):
+            declaration = declare_sink(clauses)
+        elif isinstance(clauses, SourceClauses):
+            declaration = declare_source(clauses)
+        else:
+            declaration = declare_table(clauses)
     except DeclarationError as error:
         problems.extend(error)
         problems.raise_all()
@@ -428,6 +434,9 @@ def _graph(
             continue
         if any(read not in settled for read in spec.reads):
             continue  # the mistake of its inputs is reported; it is not to blame
+        if spec.sink is not None:
+            settled[spec.name] = _placed_sink(declaration, spec, settled, settings, environ, problems)
+            continue
         inputs = {read: columns_of(settled[read].spec) for read in spec.reads}
         logs = frozenset(read for read in spec.reads if _is_log(settled[read].spec))
         try:
@@ -458,6 +467,33 @@ def _graph(
     graph = build_graph(judged, thresholds, problems)
     problems.raise_all()
     return replace(graph, models=known)
+
+
+def _placed_sink(
+    declaration: Declaration,
+    spec: TableSpec,
+    settled: Mapping[TableName, Declaration],
+    settings: Settings,
+    environ: Mapping[str, str],
+    problems: Problems,
+) -> Declaration:
+    """The sink with the columns of its table and its paths resolved; mistakes go to `problems`."""
+    # Loads the parser, which a project that has no sink does without.
+    from freshline.declare.sink import resolve_sink
+
+    (table,) = spec.reads
+    try:
+        resolved = resolve_sink(declaration, settled[table].spec)
+        assert resolved.sink is not None
+        place = Place(settings.root, settings.environment, environ, settings.warehouse, declaration.at)
+        placed = replace(resolved, sink=resolved.sink.resolve(place))
+        try_properties(placed.sink)
+        return replace(declaration, spec=placed)
+    except DeclarationError as error:
+        problems.extend(error)
+    except ExtensionFailedError as error:
+        problems.add("EXTENSION", error.message, spec.written_at)
+    return declaration
 
 
 def _models(

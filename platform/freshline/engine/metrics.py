@@ -29,9 +29,9 @@ from freshline.report.alerts.conditions import lag_limits
 from freshline.report.metrics.counts import Durations, PromiseSeconds, RefreshCounts, strategy_of
 from freshline.report.metrics.exposition import Family
 from freshline.report.metrics.families import EngineFigures, Heap, ProcessFigures, TableFigures, families_of
-from freshline.report.status import TableStatus, kind_of
+from freshline.report.status import TableStatus
 from freshline.values.names import TableName
-from freshline.values.result import RefreshResult, State
+from freshline.values.result import RefreshResult, State, kind_of
 
 LOG = logging.getLogger(__name__)
 

@@ -351,7 +351,7 @@ def _find(table: str, project: Project) -> _Table:
         # Stored rows stay readable, whatever mistakes the declaration has.
         return _Table(name, warehouse.path(name), settings)
     standing.require([name])
-    spec = graph.require(name)
+    spec = graph.require_rows(name)
     return _Table(spec.name, warehouse.location(spec), settings)
 
 

@@ -35,7 +35,6 @@ from freshline.freshness.exclusion import TableExclusion, intended_exclusions
 from freshline.plan.definition import ChangeClass
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
 from freshline.reads.sql import query
-from freshline.report.status import kind_of
 from freshline.run import (
     Runtime,
     Verification,
@@ -47,7 +46,7 @@ from freshline.run import (
 )
 from freshline.sql.managing import NOW
 from freshline.values.names import TableName, late_name
-from freshline.values.result import RefreshResult, State
+from freshline.values.result import RefreshResult, State, kind_of
 from freshline.values.spec import SourceSpec, TableSpec
 
 LOG = logging.getLogger(__name__)

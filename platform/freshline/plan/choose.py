@@ -19,6 +19,8 @@ from freshline.plan.step import (
     Full,
     Noop,
     ReplaceNamedPartitions,
+    SendChanges,
+    SendWhole,
     Situation,
     Step,
 )
@@ -50,6 +52,8 @@ def choose_step(situation: Situation) -> Step:
     Strategies are asked in order until one is right, so those behind it cost nothing. Raises IncrementalError where the
     strategy that was asked for is not right for the situation, or one that the table names cannot be used.
     """
+    if situation.spec.sink is not None:
+        return _sent(situation)
     asked, strategies = situation.request.strategy, strategies_of(situation.spec)
     if asked is not None:
         strategies = tuple(each for each in strategies if each.name == asked) or strategies
@@ -67,7 +71,18 @@ def choose_step(situation: Situation) -> Step:
 
 def find_candidates(situation: Situation) -> Candidates:
     """Every step that is right for the situation, whichever of them a refresh would take."""
+    if situation.spec.sink is not None:
+        return Candidates((_sent(situation),), {})
     return _without_changes(situation) or _ask(situation, strategies_of(situation.spec))
+
+
+def _sent(situation: Situation) -> Step:
+    """The step of a sink: its query selects all columns of one table, so nothing has to be derived."""
+    found = _without_changes(situation)
+    if found is not None:
+        (step,) = found.steps
+        return step if isinstance(step, Noop) else SendWhole(step.reason)
+    return SendChanges(Reason("ROWS_SENT", ", ".join(map(str, situation.changed))))
 
 
 def _ask(situation: Situation, strategies: Sequence[RefreshStrategy], *, first_only: bool = False) -> Candidates:

@@ -69,6 +69,10 @@ def _check_queries(graph: Graph, problems: Problems) -> None:
             from freshline.plan.retried_lookups import check_retried
 
             check_retried(spec, graph, problems)
+        if spec.sink is not None:
+            from freshline.plan.sink import check_sink
+
+            check_sink(spec, graph, problems)
         if spec.final is not None:
             from freshline.plan.final import check_final
 
@@ -84,14 +88,16 @@ def _key_of_queries(graph: Graph, cache: DeclarationCache[bool]) -> str | None:
     asked = [spec for spec in graph.tables if _promises_of_query(spec)]
     if not asked or any(spec.strategies for spec in asked):
         return None
-    merges = [origin(type(spec.merge)) for spec in graph.tables if spec.merge is not None]
-    return cache.key(*merges, *(repr(graph.specs[name]) for name in graph.order))
+    parts = [part for spec in graph.tables for part in (spec.merge, spec.sink) if part is not None]
+    origins = [origin(type(part)) for part in parts]
+    return cache.key(*origins, *(repr(graph.specs[name]) for name in graph.order))
 
 
 def _promises_of_query(spec: TableSpec) -> bool:
     """Whether `_check_queries` reads the query of a table."""
     has_class = isinstance(spec.query, PythonQuery) and spec.query.process is not None
-    return spec.delta_join is DeltaJoin.FORCE or bool(spec.lookup_attempts) or spec.final is not None or has_class
+    is_promise = spec.delta_join is DeltaJoin.FORCE or bool(spec.lookup_attempts) or spec.final is not None
+    return is_promise or has_class or spec.sink is not None
 
 
 def _check_ignored(spec: TableSpec, merge: Merge, problems: Problems) -> None:

@@ -28,6 +28,9 @@ from freshline.values.receipt import Receipt
 from freshline.values.result import Strategy
 from freshline.values.spec import TableSpec
 
+# The strategy of a sink that follows the changes of its table.
+SENT = "changes"
+
 
 class Step(ABC):
     """One way to make a table fresh; subclasses are frozen dataclasses.
@@ -129,6 +132,32 @@ class Full(Step):
     @property
     def activity(self) -> str:
         return f"computing everything ({self.reason.code})"
+
+
+@dataclass(frozen=True)
+class SendChanges(Step):
+    """Send to a sink what changed since the version that it has."""
+
+    reason: Reason
+
+    computed_by = "freshline.strategies.sink.write:send_changes"
+    strategy = SENT
+    activity = "sending what changed"
+    reads_changes = True
+
+
+@dataclass(frozen=True)
+class SendWhole(Step):
+    """Send all rows to a sink, and take away there whatever the table has not."""
+
+    reason: Reason
+
+    computed_by = "freshline.strategies.sink.write:send_whole"
+    strategy = Strategy.FULL
+
+    @property
+    def activity(self) -> str:
+        return f"comparing all rows with the sink ({self.reason.code})"
 
 
 @dataclass(frozen=True)

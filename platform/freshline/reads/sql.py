@@ -23,7 +23,7 @@ from freshline.commit.snapshot import newest_snapshot
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.inputs import Pinned, drop_views, read_whole, shadow_inputs
 from freshline.compute.read_only import judge_asked, literals_of
-from freshline.declare.graph import QUARANTINE
+from freshline.declare.graph import QUARANTINE, REJECTED
 from freshline.errors import ForbiddenQueryError, ForbiddenStatementError, RequestError
 from freshline.plan.request import MANUAL
 from freshline.plan.union import UnionToken
@@ -35,7 +35,7 @@ from freshline.refresh.runtime import Runtime
 from freshline.run.savepoint import finish_restore
 from freshline.values.names import TableName, quoted
 from freshline.values.position import TablePosition
-from freshline.values.spec import Spec
+from freshline.values.spec import Spec, TableSpec
 
 ROW_LIMIT = 10_000
 # The table that queries read beside the declared ones.
@@ -111,8 +111,12 @@ def _answer(
     statement, unions = resolve_unions(written)
     statement, calls = take_out_calls(statement)
     declared = [*runtime.graph.order, *(name for name in left_out if name not in runtime.graph)]
-    beside = {} if QUARANTINE not in statement.lower() else _quarantines(runtime)
+    asks_rejected = any(suffix in statement.lower() for suffix in (QUARANTINE, REJECTED))
+    beside = _quarantines(runtime) if asks_rejected else {}
     text, used = resolve_names(statement, [*declared, *beside, REFRESH_LOG])
+    for name in used:
+        if name in runtime.graph:
+            runtime.graph.require_rows(name)
     kept_here = {REFRESH_LOG, *beside}
     there = {name: newest_version(_location(runtime, name)) for name in used if name not in kept_here}
     read = [name for name in used if name in kept_here or there[name] is not None]
@@ -165,7 +169,8 @@ def _quarantines(runtime: Runtime) -> dict[TableName, Spec]:
     """The tables of rejected rows that stand beside declared ones, by their names; a declared one has its own name."""
     found: dict[TableName, Spec] = {}
     for spec in runtime.graph.specs.values():
-        name = TableName(spec.name.namespace, f"{spec.name.name}{QUARANTINE}")
+        suffix = REJECTED if isinstance(spec, TableSpec) and spec.sink is not None else QUARANTINE
+        name = TableName(spec.name.namespace, f"{spec.name.name}{suffix}")
         if has_quarantine(spec) and name not in runtime.graph:
             found[name] = spec
     return found

@@ -103,7 +103,7 @@ def read_call(runtime: Runtime, spark: SparkSession, call: Call) -> DataFrame:
         name = TableName.parse(call.table)
     except ValueError as error:
         raise RequestError(str(error)) from error
-    spec = runtime.graph.require(name)
+    spec = runtime.graph.require_rows(name)
     path = runtime.warehouse.location(spec)
     history = read_history(path, str(name))
     places = [_version(runtime, name, history, place) for place in call.places]

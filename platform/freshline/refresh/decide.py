@@ -42,6 +42,7 @@ from freshline.plan.step import (
     Full,
     Noop,
     ReplaceNamedPartitions,
+    SendWhole,
     Situation,
     Step,
 )
@@ -152,6 +153,11 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
             f"Compute all of it anew: `freshline refresh {spec.name} --full`.",
             where=str(spec.name),
         )
+    if request.partitions and spec.sink is not None:
+        raise PartitionError(
+            f"a sink has no partitions. Send all of it anew: `freshline refresh {spec.name} --full`.",
+            where=str(spec.name),
+        )
     newest = read_newest(path)
     receipt = None if newest is None else newest.receipt
     redefined = _redefinition(runtime, spec, receipt, request)
@@ -196,7 +202,7 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
                 is_local=runtime.settings.spark_master.startswith("local"),
             )
     if instead is not None and (step.reads_changes or step.fills_gaps):
-        step, budget = Full(instead), None
+        step, budget = (Full(instead) if spec.sink is None else SendWhole(instead)), None
     _require_allowed(spec, step, changes, receipt)
     if closing is not None and isinstance(step, CloseWindows | Noop):
         closing = closing.forward
@@ -219,6 +225,9 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
         return ""
     before = read_definition(runtime.warehouse.root, receipt.fingerprint)
     change = classify_change(before, definition_of(spec))
+    if spec.sink is not None:
+        # All its rows are compared with the table's, so nothing of the old declaration stays.
+        return change.text or "the sink"
     by_span = request.partitions and spec.time_partitions is not None and receipt.spans is not None
     if by_span and change.kind is not ChangeClass.DESTRUCTIVE:
         # Its receipt says which partitions are of which declaration, so a backfill may replace them one by one.

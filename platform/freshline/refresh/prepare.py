@@ -19,7 +19,8 @@ from freshline.values.extension import calling
 def prepare(attempt: Attempt, step: Step) -> Work:
     """Compute what the step writes."""
     # Before anything is computed: rows that an unfinished refresh rejected are not known yet.
-    seq = next_seq(attempt.runtime, attempt.spark, attempt.spec, attempt.receipt, attempt.mode)
+    sent = _number_sent(attempt)
+    seq = next_seq(attempt.runtime, attempt.spark, attempt.spec, attempt.receipt, attempt.mode, sent=sent)
     work, constraint_check = _compute(attempt, step), attempt.constraint_check
     short = inputs_short(attempt.receipt)
     if work.write is None and (constraint_check.violations or inputs_short_after(attempt.receipt, step) != short):
@@ -35,6 +36,14 @@ def prepare(attempt: Attempt, step: Step) -> Work:
         seq=seq,
         violations=constraint_check.violations,
     )
+
+
+def _number_sent(attempt: Attempt) -> int:
+    """The number of the newest refresh that the system of a sink has; 0 for a table, and before the first."""
+    if attempt.spec.sink is None:
+        return 0
+    held = attempt.runtime.sink_writer(attempt.spec).position()
+    return 0 if held is None else held.seq
 
 
 def _compute(attempt: Attempt, step: Step) -> Work:

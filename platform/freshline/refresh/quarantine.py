@@ -34,15 +34,21 @@ from freshline.values.connector import RETRIED_IN, Metadata
 from freshline.values.merge import REJECTED
 from freshline.values.names import quoted
 from freshline.values.receipt import Receipt, side_receipt
+from freshline.values.sink import OnReject
 from freshline.values.spec import OnViolation, SourceSpec, Spec, TableSpec
 
 
-def next_seq(runtime: Runtime, spark: SparkSession, spec: Spec, previous: Receipt | None, mode: str) -> int:
-    """One above every number used so far; takes away what a batch that never finished left in the quarantine table."""
-    log_seq = 0 if previous is None else previous.seq
+def next_seq(
+    runtime: Runtime, spark: SparkSession, spec: Spec, previous: Receipt | None, mode: str, *, sent: int = 0
+) -> int:
+    """One above every number used so far; takes away what a batch that never finished left in the quarantine table.
+
+    `sent` is the number of the newest refresh that a sink has: it finished, although its receipt may be missing.
+    """
+    log_seq = max(sent, 0 if previous is None else previous.seq)
     # Where somebody's RESTORE brought an earlier receipt back, what it took away has had numbers too.
     used = max(log_seq, last_seq(runtime.warehouse.path(spec.name)))
-    path = runtime.warehouse.quarantine(spec.name)
+    path = runtime.warehouse.rejections(spec)
     newest = read_newest(path)
     if newest is None or newest.receipt is None or newest.receipt.seq <= log_seq:
         return used + 1
@@ -81,7 +87,7 @@ def commit_quarantine(
     schema: StructType,
 ) -> None:
     """Keep rejected rows, under the number of the batch or refresh that goes on without it."""
-    path = runtime.warehouse.quarantine(spec.name)
+    path = runtime.warehouse.rejections(spec)
     _provide(runtime, spark, path, schema)
     side = replace(
         receipt, positions={}, rows_out=receipt.rejected, rejected=0, violations={}, planned=None, event_time=None
@@ -94,6 +100,8 @@ def has_quarantine(spec: Spec) -> bool:
     """Whether rows can be rejected that a table beside this one keeps."""
     if isinstance(spec, SourceSpec):
         return spec.is_log
+    if spec.sink is not None:
+        return spec.on_reject is OnReject.QUARANTINE
     return any(each.on_violation is OnViolation.QUARANTINE for each in spec.constraints)
 
 
@@ -102,7 +110,7 @@ def read_quarantine(runtime: Runtime, spark: SparkSession, spec: Spec) -> DataFr
 
     Those of a batch or refresh that has not finished are left out.
     """
-    path = runtime.warehouse.quarantine(spec.name)
+    path = runtime.warehouse.rejections(spec)
     if not exists(path):
         schema = quarantine_schema(spec) if isinstance(spec, SourceSpec) else TABLE_QUARANTINE_SCHEMA
         return spark.createDataFrame([], schema)
@@ -118,7 +126,7 @@ def mark_retried(
 
     `records` has the columns SEQ, FILE and RECORD of `count` rows of the quarantine table.
     """
-    path = runtime.warehouse.quarantine(spec.name)
+    path = runtime.warehouse.rejections(spec)
     side = replace(receipt, positions={}, rows_in=0, rows_out=count, violations={}, planned=None, event_time=None)
     same = " AND ".join(f"stored.{name} <=> found.{name}" for name in (SEQ, FILE, RECORD))
 
@@ -216,7 +224,7 @@ def _commit_rejected(
     a table: what an earlier refresh of this table put there is known by the error's text and the greatest batch number.
     Returns how many were added.
     """
-    path = runtime.warehouse.quarantine(spec.name)
+    path = runtime.warehouse.rejections(spec)
     fresh = rows
     if exists(path):
         stored = spark.read.format("delta").load(str(path)).where(F.col("error").isin(*errors))

@@ -32,6 +32,7 @@ from freshline.errors import FreshlineError, SourceError
 from freshline.plan.definition import definition_of
 from freshline.refresh.cpu import CpuMeter
 from freshline.refresh.stages import StageName, unrecorded
+from freshline.sinks.writer import SinkWriter
 from freshline.sources.reader import Reader
 from freshline.values.extension import given
 from freshline.values.names import TableName
@@ -149,6 +150,7 @@ class Runtime:
     # Fingerprints whose definitions are known to be kept.
     _kept_definitions: set[str] = field(default_factory=set)
     _readers: dict[TableName, Reader[Any, Any]] = field(default_factory=dict)
+    _writers: dict[TableName, SinkWriter] = field(default_factory=dict)
     _shared: dict[str, Any] = field(default_factory=dict)
     _locks: dict[TableName, threading.Lock] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
@@ -193,6 +195,19 @@ class Runtime:
             self._readers[spec.name] = made
             return made
 
+    def sink_writer(self, spec: TableSpec) -> SinkWriter:
+        """The writer of a sink, kept until the sink is declared otherwise."""
+        assert spec.sink is not None
+        with self._readers_guard:
+            writer = self._writers.get(spec.name)
+            if writer is not None and writer.spec == spec:
+                return writer
+            if writer is not None:
+                _close(writer)
+            made: SinkWriter = given(spec.sink.open(spec, self), SinkWriter, type(spec.sink), "open", spec)
+            self._writers[spec.name] = made
+            return made
+
     def forget_reader(self, name: TableName) -> None:
         """Forget how far a source was read: its log was put back."""
         with self._readers_guard:
@@ -201,10 +216,11 @@ class Runtime:
             _close(reader)
 
     def close_readers(self) -> None:
-        """Let go of the connections of all sources."""
+        """Let go of the connections of all sources and sinks."""
         with self._readers_guard:
-            readers = list(self._readers.values())
+            readers: list[Reader[Any, Any] | SinkWriter] = [*self._readers.values(), *self._writers.values()]
             self._readers.clear()
+            self._writers.clear()
         for reader in readers:
             _close(reader)
 
@@ -262,12 +278,12 @@ class Runtime:
                 context.setLocalProperty(key, None)  # type: ignore[arg-type]
 
 
-def _close(reader: Reader[Any, Any]) -> None:
-    """Close a reader. One that fails at it is forgotten all the same: others are closed, and a new one is made."""
+def _close(reader: Reader[Any, Any] | SinkWriter) -> None:
+    """Close a reader or writer. One that fails at it is forgotten all the same, and a new one is made."""
     try:
         reader.close()
     except FreshlineError as error:
-        LOG.warning("the reader of %s is not closed: %s", reader.where, error)
+        LOG.warning("the connection of %s is not closed: %s", reader.where, error)
 
 
 def open_runtime(

@@ -30,7 +30,8 @@ from freshline.values.connector import RETRIED_IN
 from freshline.values.json import to_json
 from freshline.values.names import TableName
 from freshline.values.receipt import Receipt
-from freshline.values.result import RefreshResult, State, TableKind
+from freshline.values.result import RefreshResult, State, TableKind, kind_of
+from freshline.values.sink import OnReject
 from freshline.values.spec import OnViolation, SourceSpec, Spec, TableSpec
 from freshline.values.watermark import EventTime, TableWatermark, source_watermark
 
@@ -271,13 +272,6 @@ def _state_of(hold: TableExclusion | None) -> str | None:
     return None if hold is None or hold.by is ExclusionCause.SCHEDULER else str(hold.by)
 
 
-def kind_of(spec: Spec) -> TableKind:
-    """TABLE, LOG for a source whose rows arrive in a log table, SOURCE for one that is read in place."""
-    if isinstance(spec, TableSpec):
-        return TableKind.TABLE
-    return TableKind.LOG if spec.is_log else TableKind.SOURCE
-
-
 @dataclass(frozen=True)
 class _Counts:
     """Readers of an opened log: rows and files of a version, and the newest time of an event in it."""
@@ -324,13 +318,14 @@ def _inspect(
         newest = delta_log.read_newest(path)
         quarantined = None
         if is_quarantining(spec):
-            rejected = warehouse.quarantine(spec.name)
+            rejected = warehouse.rejections(spec)
             version = delta_log.newest_version(rejected)
             quarantined = 0 if version is None else count.rows(rejected, version, RETRIED_IN)
         if newest is None:
             return replace(nothing, quarantined=quarantined)
         receipt = newest.receipt
-        rows = count.rows(path, newest.version, None)
+        # The rows of a sink are in its system, which is not asked here.
+        rows = None if kind_of(spec) is TableKind.SINK else count.rows(path, newest.version, None)
         if spec.is_read_in_place:
             return _Inspection(
                 lag_facts_at(spec, driving, check, newest, path, now),
@@ -389,6 +384,8 @@ def is_quarantining(spec: Spec) -> bool:
     """Whether the table or source may have a quarantine table."""
     if isinstance(spec, SourceSpec):
         return spec.is_log
+    if spec.sink is not None:
+        return spec.on_reject is OnReject.QUARANTINE
     return any(each.on_violation is OnViolation.QUARANTINE for each in spec.constraints)
 
 

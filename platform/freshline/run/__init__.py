@@ -4,6 +4,7 @@ Every door calls these functions and no other: the engine's loops, a Dagster run
 """
 
 from freshline.refresh.runtime import Clock, PythonTables, Runtime, open_runtime, utc_now
+from freshline.run.comparison import Verification
 from freshline.run.maintenance import Maintained, maintain_table
 from freshline.run.order import refresh_order
 from freshline.run.refresh import refresh_table
@@ -15,7 +16,7 @@ from freshline.run.savepoint import (
     list_savepoints,
     restore_savepoint,
 )
-from freshline.run.verify import Verification, verify_table
+from freshline.run.verify import verify_table
 
 __all__ = [
     "Clock",

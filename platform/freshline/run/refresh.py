@@ -30,11 +30,10 @@ from freshline.plan.request import RefreshRequest
 from freshline.refresh.failure import translate
 from freshline.refresh.runtime import Progress, Runtime
 from freshline.refresh.table import TableRefresh, bring_up_to_date
-from freshline.report.status import kind_of
 from freshline.run.savepoint import finish_restore, is_restoring
 from freshline.values.names import TableName
 from freshline.values.reason import Reason
-from freshline.values.result import RefreshResult, State, Strategy, TableKind
+from freshline.values.result import RefreshResult, State, Strategy, TableKind, kind_of
 from freshline.values.spec import SourceSpec, Spec, TableSpec
 
 LOG = logging.getLogger(__name__)

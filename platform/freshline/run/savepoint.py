@@ -129,6 +129,9 @@ def create_savepoint(runtime: Runtime, name: str, tables: Sequence[TableName] = 
                 if version is not None:
                     sources[spec.name] = position_of(Path(spec.connection.table_path), version)
                 continue
+            if isinstance(spec, TableSpec) and spec.sink is not None:
+                # Its rows are elsewhere: after a restore it follows its table as after any other change.
+                continue
             saved = _look_at(runtime, spec.name, is_log=isinstance(spec, SourceSpec))
             if saved is not None:
                 found.append(saved)

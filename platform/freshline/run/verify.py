@@ -8,18 +8,16 @@ positions in its own receipt; rows of a refresh whose versions are gone are coun
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, FloatType, StructType
+from pyspark.sql.types import StructType
 
 from freshline.commit.delta_log import Newest, count_all, count_rows, newest_version, read_newest, read_receipts
 from freshline.compute.cancellation import Cancellation
@@ -36,8 +34,7 @@ from freshline.compute.inputs import (
     read_whole,
     shadow_inputs,
 )
-from freshline.compute.literal import collect_for_message
-from freshline.compute.netting import comparable, without
+from freshline.compute.netting import without
 from freshline.errors import ModelError, PartitionError, RefreshError, RequestError
 from freshline.merges.one_row import ORDER
 from freshline.plan.changes import ChangeKind, Changes
@@ -57,9 +54,10 @@ from freshline.refresh.pending_lookups import RETRY_AT, TRIES_LEFT, read_pending
 from freshline.refresh.pin import pin_at
 from freshline.refresh.runtime import Progress, Runtime
 from freshline.refresh.time_partitions import read_time_partition, within
+from freshline.run.comparison import Verification, compare
 from freshline.run.savepoint import finish_restore
+from freshline.run.verify_sink import verify_sink
 from freshline.values.closing import Closing
-from freshline.values.json import to_json
 from freshline.values.names import TableName, quoted
 from freshline.values.partition import Interval, partition_name
 from freshline.values.position import Position, TablePosition
@@ -68,46 +66,8 @@ from freshline.values.reason import Reason
 from freshline.values.receipt import Receipt
 from freshline.values.spec import TableSpec
 
-RELATIVE = 1e-9
-SAMPLES = 5
-# Differences up to this many rows are compared again with tolerance; more than that is no rounding.
-TOLERANT_ROWS = 10_000
-NET = "_freshline_net"
-
-
-@dataclass(frozen=True)
-class Verification:
-    """How a stored table differs from its recompute.
-
-    `missing` rows are in the recompute only, `extra` rows in the table only, `unverified` rows could not be recomputed.
-    `differences` are the differing rows, each with a sign: `+` is in the table only, `-` in the recompute only. Beyond
-    TOLERANT_ROWS different ones the rest is only counted. `partitions` are those that were compared, none for all of
-    the table.
-    """
-
-    table: TableName
-    equal: bool
-    missing: int
-    extra: int
-    unverified: int
-    version: int | None
-    seconds: float
-    differences: tuple[tuple[str, dict[str, Any]], ...] = ()
-    error: str | None = None
-    detail: str = ""
-    partitions: tuple[str, ...] = ()
-
-    @property
-    def samples(self) -> tuple[str, ...]:
-        """Some of the differing rows of each sign, as texts."""
-        shown = [row for sign in "+-" for row in [r for r in self.differences if r[0] == sign][:SAMPLES]]
-        return tuple(f"{sign} {row}" for sign, row in shown)
-
-    def as_json(self) -> dict[str, Any]:
-        """The object that `freshline verify --json` prints."""
-        values = to_json(replace(self, differences=()))
-        del values["differences"]
-        return {**values, "samples": list(self.samples)}
+# The refresh of a row, by its place in the order in which they are replayed.
+_NUMBER = "_freshline_refresh"
 
 
 @dataclass(frozen=True)
@@ -133,6 +93,10 @@ def verify_table(
     spec = runtime.graph.spec(name)
     if not isinstance(spec, TableSpec):
         raise RequestError(f"{name} is a source; tables are verified", where=str(name))
+    if spec.sink is not None:
+        if partitions:
+            raise PartitionError("a sink has no partitions; verify all of it.", where=str(name))
+        return verify_sink(runtime, spec, cancellation, progress)
     found = _verify(runtime, spec, partitions, cancellation, progress)
     return replace(found, partitions=tuple(partition_name(spec, partition) for partition in partitions))
 
@@ -176,7 +140,7 @@ def _verify(
                     )
                 try:
                     near = _with_stored_ranks(spec, expected.rows, stored)
-                    missing, extra, differences = _compare(
+                    missing, extra, differences = compare(
                         *((stored, near) if only is None else (stored.where(only), near.where(only)))
                     )
                 finally:
@@ -397,7 +361,7 @@ def _replay_triggers(runtime: Runtime, spark: SparkSession, spec: TableSpec, rec
             continue
         try:
             then = spec.at_closing(Closing.between(None, item.closed_until))
-            found = _rows_at(runtime, spark, then, item.positions).withColumn(NET, F.lit(number))
+            found = _rows_at(runtime, spark, then, item.positions).withColumn(_NUMBER, F.lit(number))
         except RefreshError:
             gone = True
             break
@@ -405,8 +369,10 @@ def _replay_triggers(runtime: Runtime, spark: SparkSession, spec: TableSpec, rec
     if rows is None:
         return _Expected(None, detail="no refresh since the last full one can be replayed")
     key = Window.partitionBy(*[F.col(quoted(column)) for column in written_once_by(spec)])
-    rows = rows.withColumn("_freshline_first", F.min(NET).over(key)).where(F.col("_freshline_first") == F.col(NET))
-    rows = rows.drop(NET, "_freshline_first")
+    rows = rows.withColumn("_freshline_first", F.min(_NUMBER).over(key)).where(
+        F.col("_freshline_first") == F.col(_NUMBER)
+    )
+    rows = rows.drop(_NUMBER, "_freshline_first")
     if not gone:
         return _Expected(rows)
     total = count_rows(runtime.warehouse.path(spec.name)) or 0
@@ -592,42 +558,6 @@ def _replay_ignored(runtime: Runtime, spark: SparkSession, spec: TableSpec, rece
     return _Expected(fold_keys(read_rows(spark, spec), spec))
 
 
-# -- comparison ----------------------------------------------------------------------------------------------------
-
-
-def _compare(stored: DataFrame, expected: DataFrame) -> tuple[int, int, tuple[tuple[str, dict[str, Any]], ...]]:
-    """How many rows are only in `expected`, how many only in `stored`, and these rows with their signs."""
-    names = list(stored.columns)
-    left = stored.select(
-        *[comparable(field.dataType, F.col(quoted(field.name))).alias(field.name) for field in stored.schema]
-    )
-    right_schema = {field.name.lower(): field for field in expected.schema}
-    right = expected.select(
-        *[
-            comparable(right_schema[name.lower()].dataType, F.col(quoted(right_schema[name.lower()].name))).alias(name)
-            for name in names
-        ]
-    )
-    # One pass over both sides: equal rows cancel each other out, what is left is how many more one side has of a row.
-    both = left.withColumn(NET, F.lit(1)).unionByName(right.withColumn(NET, F.lit(-1)))
-    net = both.groupBy(*[F.col(quoted(name)) for name in names]).agg(F.sum(NET).alias(NET)).where(F.col(NET) != 0)
-    extras: list[dict[str, Any]] = []
-    missings: list[dict[str, Any]] = []
-    found = collect_for_message(net.limit(TOLERANT_ROWS + 1))
-    for differing in found:
-        row = differing.asDict(recursive=True)
-        count = row.pop(NET)
-        (extras if count > 0 else missings).extend([row] * abs(count))
-    if len(found) > TOLERANT_ROWS:
-        more, less = F.sum(F.greatest(NET, F.lit(0))), F.sum(F.greatest(-F.col(NET), F.lit(0)))
-        totals = net.select(more, less).collect()[0]
-        return totals[1], totals[0], _signed(extras, missings)
-    floats = [f.name for f in stored.schema if _has_float(f.dataType)]
-    if floats and extras and missings:
-        extras, missings = _without_rounding(extras, missings, floats)
-    return len(missings), len(extras), _signed(extras, missings)
-
-
 def _with_stored_ranks(spec: TableSpec, expected: DataFrame, stored: DataFrame) -> DataFrame:
     """The computed rows of a table, with ranks of PAGERANK as they are stored where they are within TOLERANCE."""
     graph = spec.query.graph if isinstance(spec.query, SqlQuery) else None
@@ -646,43 +576,3 @@ def _with_stored_ranks(spec: TableSpec, expected: DataFrame, stored: DataFrame) 
 def _without(rows: DataFrame, gone: DataFrame) -> DataFrame:
     """The rows without those that are gone, each as often as it is."""
     return without(rows, gone, rows.columns) if "map<" in rows.schema.simpleString() else rows.exceptAll(gone)
-
-
-def _has_float(kind: DataType) -> bool:
-    return isinstance(kind, DoubleType | FloatType) or "double" in kind.simpleString() or "float" in kind.simpleString()
-
-
-def _without_rounding(
-    extras: Sequence[dict[str, Any]], missings: Sequence[dict[str, Any]], floats: Sequence[str]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Pair rows that are equal but for the last digits of floating-point values."""
-    rest: dict[str, list[dict[str, Any]]] = {}
-    for row in missings:
-        rest.setdefault(repr([v for k, v in row.items() if k not in floats]), []).append(row)
-    left = []
-    for row in extras:
-        group = rest.get(repr([v for k, v in row.items() if k not in floats]), [])
-        match = next((other for other in group if all(_close(row[name], other[name]) for name in floats)), None)
-        if match is None:
-            left.append(row)
-        else:
-            group.remove(match)
-    return left, [row for group in rest.values() for row in group]
-
-
-def _close(left: Any, right: Any) -> bool:
-    if isinstance(left, float) and isinstance(right, float):
-        if math.isnan(left) or math.isnan(right):
-            return math.isnan(left) and math.isnan(right)
-        return math.isclose(left, right, rel_tol=RELATIVE)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(_close(a, b) for a, b in zip(left, right, strict=True))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_close(left[key], right[key]) for key in left)
-    return bool(left == right)
-
-
-def _signed(
-    extras: Sequence[dict[str, Any]], missings: Sequence[dict[str, Any]]
-) -> tuple[tuple[str, dict[str, Any]], ...]:
-    return tuple([("+", row) for row in extras] + [("-", row) for row in missings])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
-from freshline.values.connector import Connector, Place
+from freshline.values.connector import Connector, OutsideSystem, Place
 from freshline.values.options import Option, Reference
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ TLS_OPTIONS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TlsConnector(Connector):
-    """A connector whose server is verified. The files are None where the address decides.
+class TlsSystem(OutsideSystem):
+    """A system whose server is verified. The files are None where the address decides.
 
     Its options have TLS_OPTIONS.
     """
@@ -61,7 +61,7 @@ class TlsConnector(Connector):
     tls_certificate: str | None = None
     tls_key: str | None = None
 
-    def resolve(self, place: Place) -> Connector:
+    def resolve(self, place: Place) -> Self:
         def file(option: str, text: str | None) -> str | None:
             return None if text is None else place.folder(option, place.text(option, text))
 
@@ -71,3 +71,8 @@ class TlsConnector(Connector):
             tls_certificate=file("tls.certificate", self.tls_certificate),
             tls_key=file("tls.key", self.tls_key),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsConnector(TlsSystem, Connector):
+    """A connector whose server is verified."""

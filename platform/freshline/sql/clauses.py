@@ -69,6 +69,18 @@ class SourceClauses:
 
 
 @dataclass(frozen=True)
+class SinkClauses:
+    """A sink as its header says it; `table` is the one whose rows go out."""
+
+    name: TableName
+    written_at: Location
+    table: Written[TableName]
+    comment: str | None = None
+    freshness: Written[Freshness | Downstream] | None = None
+    options: Mapping[str, Written[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class ModelClauses:
     """A model as its header says it."""
 

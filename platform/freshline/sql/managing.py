@@ -7,13 +7,15 @@ ALTER MATERIALIZED TABLE t SUSPEND [FOR INTERVAL '2' HOUR] [BECAUSE '..']
 ALTER MATERIALIZED TABLE t RESUME
 ALTER MATERIALIZED TABLE t REFRESH [FULL] [PARTITION (ds = 'a')].. [PARTITION (ds BETWEEN 'a' AND 'b')].. [CASCADE]
 ALTER MATERIALIZED TABLE t AS SELECT .. [FROM NOW | FROM BEGINNING | FROM DATE '2026-11-01']
-CREATE [OR ALTER] MATERIALIZED TABLE t ..      CREATE [OR ALTER] SOURCE s ..
+CREATE [OR ALTER] MATERIALIZED TABLE t ..      CREATE [OR ALTER] SOURCE s ..      CREATE [OR ALTER] SINK k ..
 DROP MATERIALIZED TABLE [IF EXISTS] t [PURGE]
 SHOW MATERIALIZED TABLES    SHOW CREATE MATERIALIZED TABLE t    SHOW REFRESHES [FOR t]
 DESCRIBE [EXTENDED] t       EXPLAIN MATERIALIZED TABLE t        EXPLAIN FRESHNESS t
 VERIFY MATERIALIZED TABLE t [PARTITION (column = 'value')]
 CREATE SAVEPOINT s [FOR t, ..]    RESTORE SAVEPOINT s    DROP SAVEPOINT s    SHOW SAVEPOINTS
 ```
+
+ALTER, DROP, SHOW CREATE, EXPLAIN and VERIFY take SINK in the place of MATERIALIZED TABLE.
 
 They become values here; no name is resolved and nothing is done. A part that the grammar knows and this version does
 not have is refused with a sentence. Any other statement is one for Spark.
@@ -43,13 +45,13 @@ _LEADING = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
 _WORD = re.compile(r"\w+")
 # A statement that begins with one of these, and goes on as below, is ours.
 _OURS = {
-    "ALTER": re.compile(r"MATERIALIZED\b", re.IGNORECASE),
-    "CREATE": re.compile(r"(OR\s+\w+\s+)?(MATERIALIZED|SOURCE|SAVEPOINT)\b", re.IGNORECASE),
-    "DROP": re.compile(r"(MATERIALIZED|SAVEPOINT)\b", re.IGNORECASE),
-    "SHOW": re.compile(r"(MATERIALIZED|REFRESHES|SAVEPOINTS|CREATE\s+MATERIALIZED)\b", re.IGNORECASE),
+    "ALTER": re.compile(r"(MATERIALIZED|SINK)\b", re.IGNORECASE),
+    "CREATE": re.compile(r"(OR\s+\w+\s+)?(MATERIALIZED|SOURCE|SINK|SAVEPOINT)\b", re.IGNORECASE),
+    "DROP": re.compile(r"(MATERIALIZED|SINK|SAVEPOINT)\b", re.IGNORECASE),
+    "SHOW": re.compile(r"(MATERIALIZED|REFRESHES|SAVEPOINTS|CREATE\s+(MATERIALIZED|SINK))\b", re.IGNORECASE),
     "DESCRIBE": re.compile(r"(EXTENDED\s+)?[\w`.]+\s*;?\s*\Z", re.IGNORECASE),
     "DESC": re.compile(r"(EXTENDED\s+)?[\w`.]+\s*;?\s*\Z", re.IGNORECASE),
-    "EXPLAIN": re.compile(r"(MATERIALIZED|FRESHNESS)\b", re.IGNORECASE),
+    "EXPLAIN": re.compile(r"(MATERIALIZED|SINK|FRESHNESS)\b", re.IGNORECASE),
     "VERIFY": re.compile(r"", re.IGNORECASE),
     "RESTORE": re.compile(r"SAVEPOINT\b", re.IGNORECASE),
 }
@@ -327,8 +329,13 @@ class _Reader:
         }
 
     def _table(self) -> TableName:
-        self._tokens.expect("MATERIALIZED", "TABLE")
+        self._kind()
         return self._tokens.table_name()
+
+    def _kind(self) -> None:
+        """The words that say what a name is of."""
+        if not self._tokens.accept("SINK"):
+            self._tokens.expect("MATERIALIZED", "TABLE")
 
     def _alter(self) -> Managing:
         tokens = self._tokens
@@ -427,7 +434,7 @@ class _Reader:
         if tokens.at("OR"):
             raise tokens.refuse("CREATE or CREATE OR ALTER is expected")
         if not tokens.accept("SOURCE"):
-            tokens.expect("MATERIALIZED", "TABLE")
+            self._kind()
         if tokens.at("IF", "NOT", "EXISTS"):
             raise declaration_error(
                 "SYNTAX",
@@ -452,7 +459,7 @@ class _Reader:
 
     def _drop(self) -> Drop:
         tokens = self._tokens
-        tokens.expect("MATERIALIZED", "TABLE")
+        self._kind()
         if_exists = tokens.accept("IF", "EXISTS")
         table = tokens.table_name()
         return Drop(table, if_exists, tokens.accept("PURGE"))

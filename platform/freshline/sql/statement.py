@@ -1,4 +1,4 @@
-"""The header of a declaration: CREATE MATERIALIZED TABLE, CREATE SOURCE and CREATE MODEL.
+"""The header of a declaration: CREATE MATERIALIZED TABLE, CREATE SOURCE, CREATE SINK and CREATE MODEL.
 
 The header is read here, word by word; the query behind AS is cut out as it was written and read by
 `query_parser`. A clause that the grammar knows and this version does not have is refused with a sentence,
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freshline.errors import DeclarationError
-from freshline.sql.clauses import ModelClauses, QueryText, SourceClauses, TableClauses
+from freshline.sql.clauses import ModelClauses, QueryText, SinkClauses, SourceClauses, TableClauses
 from freshline.sql.tokens import Text, Token, TokenKind, Tokens
 from freshline.values.closing import Final
 from freshline.values.column_types import normalise_type
@@ -21,6 +21,7 @@ from freshline.values.spec import Column, Constraint, Downstream, OnViolation, S
 
 TABLE_CLAUSES = ("COMMENT", "PARTITIONED", "CLUSTER", "WITH", "FRESHNESS", "REFRESH_MODE", "EMIT", "SIDE", "AS")
 SOURCE_CLAUSES = ("COMMENT", "WITH", "FRESHNESS")
+SINK_CLAUSES = ("COMMENT", "WITH", "FRESHNESS")
 MODEL_CLAUSES = ("COMMENT", "WITH")
 
 
@@ -34,7 +35,7 @@ class ColumnList:
     constraints: tuple[Written[Constraint], ...]
 
 
-def read_statement(text: Text) -> TableClauses | SourceClauses | ModelClauses:
+def read_statement(text: Text) -> TableClauses | SourceClauses | SinkClauses | ModelClauses:
     """The one declaration of a SQL file.
 
     Raises DeclarationError, or DeclarationErrors with all that can be reported at once.
@@ -43,8 +44,8 @@ def read_statement(text: Text) -> TableClauses | SourceClauses | ModelClauses:
     if not statements:
         raise declaration_error(
             "NO_DECLARATION",
-            "the file declares nothing. Write CREATE MATERIALIZED TABLE .. or CREATE SOURCE .., or begin the name "
-            "of the file with an underscore.",
+            "the file declares nothing. Write CREATE MATERIALIZED TABLE .., CREATE SOURCE .. or CREATE SINK .., or "
+            "begin the name of the file with an underscore.",
             text.at(0),
         )
     if len(statements) > 1:
@@ -93,7 +94,7 @@ class _Header:
         self._freshness: Written[Freshness | Downstream] | None = None
         self._options: dict[str, Written[str]] = {}
 
-    def read(self) -> TableClauses | SourceClauses | ModelClauses:
+    def read(self) -> TableClauses | SourceClauses | SinkClauses | ModelClauses:
         try:
             clauses = self._statement()
         except DeclarationError as error:
@@ -103,7 +104,7 @@ class _Header:
         self.problems.raise_all()
         return clauses
 
-    def _statement(self) -> TableClauses | SourceClauses | ModelClauses:
+    def _statement(self) -> TableClauses | SourceClauses | SinkClauses | ModelClauses:
         tokens = self.tokens
         at = tokens.here
         if not tokens.accept("CREATE"):
@@ -115,10 +116,12 @@ class _Header:
         tokens.accept("OR", "ALTER")
         if tokens.accept("SOURCE"):
             return self._source(at)
+        if tokens.accept("SINK"):
+            return self._sink(at)
         if tokens.accept("MODEL"):
             return self._model(at)
         if not tokens.accept("MATERIALIZED", "TABLE"):
-            raise tokens.refuse("MATERIALIZED TABLE, SOURCE or MODEL is expected")
+            raise tokens.refuse("MATERIALIZED TABLE, SOURCE, SINK or MODEL is expected")
         return self._table(at)
 
     # -- tables
@@ -334,6 +337,20 @@ class _Header:
         except ValueError as error:
             self.problems.add("COLUMN_TYPE", f"column {column}: {error}", at)
             return None
+
+    # -- sinks
+
+    def _sink(self, at: Location) -> SinkClauses:
+        tokens = self.tokens
+        self._refuse_if_not_exists()
+        name = tokens.table_name()
+        if not tokens.at("FROM"):
+            raise tokens.refuse("FROM and the table whose rows go out are expected")
+        tokens.expect("FROM")
+        table = Written(tokens.table_name(), tokens.line)
+        while tokens.token is not None:
+            self._common_clause(SINK_CLAUSES)
+        return SinkClauses(name, at, table, self._comment, self._freshness, self._options)
 
     # -- models
 

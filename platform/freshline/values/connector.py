@@ -150,25 +150,68 @@ class Place:
         )
 
 
-class Connector(Extension, ABC):
+class OutsideSystem(Extension, ABC):
     """A kind of system outside; subclasses are frozen dataclasses, whose fields are what one declaration says.
 
-    `title` is the name in sentences (`a source of Kafka`). `options` are those of this connector alone. `has_lines`
-    says that records are lines of files, so that formats that need a file's first line can be read. `is_log` says
-    that rows arrive in a log table of ours, else the Delta table at `table_path` is read in place. `position` is
-    how far a log table has read, None where there is none. `reader` names the class or function that makes the
-    reader of a source and a host, as `module:Class`. It is loaded with the first refresh, because it may load
-    Spark. `partition` is the stored column that says which part of the source a record is of, where each part has
-    an order of its own, as in Kafka; None where the source is one. The watermark follows the slowest part. `kind`
-    is what Dagster shows at the asset, None for the format's name. `record_format` is the name of the format that
-    all records have, where no declaration says it. `record_key` is the stored column that has the bytes of a
-    record's key, and `record_time` that of the time which the system gave it. `delivers_again` says that the system
-    may send an event of a change feed a second time, so that events are compared with those that came before.
+    `title` is the name in sentences (`a source of Kafka`). `options` are those of this kind alone.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     options: ClassVar[tuple[Option, ...]] = ()
+
+    @classmethod
+    def declare(cls, options: Options) -> Self:
+        """The system as it is declared; problems are added to those of `options`.
+
+        By default each option is read by its own kind, and given to the field of its name.
+        """
+        with calling(cls, "declare"):
+            return cls(**options.values(cls.options))
+
+    def resolve(self, place: Place) -> Self:
+        """The same with its references and paths resolved. Raises DeclarationError.
+
+        References to secrets stay as they are until they are used: what is resolved here is shown and kept.
+        """
+        return self
+
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        """The part of the fingerprint: another value is another system, whose rows are other rows."""
+        return ()
+
+    @property
+    def shown(self) -> Mapping[str, str]:
+        """The place of the system, for people: facts by name, never a secret."""
+        return {}
+
+    @property
+    def dataset(self) -> tuple[str, str]:
+        """The namespace and the name by which lineage tools know the system, as OpenLineage names it."""
+        return self.name, ", ".join(self.shown.values()) or self.title
+
+    @property
+    def left_behind(self) -> str:
+        """A sentence on what stays in the system when the file of the declaration is removed; empty for nothing."""
+        return ""
+
+
+class Connector(OutsideSystem):
+    """A kind of system that rows come from.
+
+    `has_lines` says that records are lines of files, so that formats that need a file's first line can be read.
+    `is_log` says that rows arrive in a log table of ours, else the Delta table at `table_path` is read in place.
+    `position` is how far a log table has read, None where there is none. `reader` names the class or function that
+    makes the reader of a source and a host, as `module:Class`. It is loaded with the first refresh, because it may
+    load Spark. `partition` is the stored column that says which part of the source a record is of, where each part
+    has an order of its own, as in Kafka; None where the source is one. The watermark follows the slowest part.
+    `kind` is what Dagster shows at the asset, None for the format's name. `record_format` is the name of the format
+    that all records have, where no declaration says it. `record_key` is the stored column that has the bytes of a
+    record's key, and `record_time` that of the time which the system gave it. `delivers_again` says that the system
+    may send an event of a change feed a second time, so that events are compared with those that came before.
+    """
+
     metadata: ClassVar[Mapping[str, Metadata]] = WHEN_INGESTED
     has_lines: ClassVar[bool] = False
     is_log: ClassVar[bool] = True
@@ -181,48 +224,12 @@ class Connector(Extension, ABC):
     record_time: ClassVar[str | None] = None
     delivers_again: ClassVar[bool] = True
 
-    @classmethod
-    def declare(cls, options: Options) -> Self:
-        """The connector as it is declared; problems are added to those of `options`.
-
-        By default each option is read by its own kind, and given to the field of its name.
-        """
-        with calling(cls, "declare"):
-            return cls(**options.values(cls.options))
-
     def find_problems(self, *, has_key: bool) -> tuple[tuple[str, str, str], ...]:
         """The problems of the declaration as a whole, each as a rule, an option and a sentence.
 
         `has_key` says whether the source has a PRIMARY KEY.
         """
         return ()
-
-    def resolve(self, place: Place) -> Connector:
-        """The same with its references and paths resolved. Raises DeclarationError.
-
-        References to secrets stay as they are until they are used: what is resolved here is shown and kept.
-        """
-        return self
-
-    @property
-    def meaning(self) -> tuple[object, ...]:
-        """The part of the fingerprint: another value is another source, whose rows are other rows."""
-        return ()
-
-    @property
-    def shown(self) -> Mapping[str, str]:
-        """The place of the system, for people: facts by name, never a secret."""
-        return {}
-
-    @property
-    def dataset(self) -> tuple[str, str]:
-        """The namespace and the name by which lineage tools know what is read, as OpenLineage names it."""
-        return self.name, ", ".join(self.shown.values()) or self.title
-
-    @property
-    def left_behind(self) -> str:
-        """A sentence on what stays in the system when the file of the source is removed; empty for nothing."""
-        return ""
 
     @property
     def retained_above(self) -> int | None:

@@ -22,7 +22,13 @@ from freshline.errors import ExtensionFailedError, FreshlineError
 
 LOG = logging.getLogger(__name__)
 
-GROUPS = ("freshline.connectors", "freshline.formats", "freshline.merges", "freshline.strategies")
+GROUPS = (
+    "freshline.connectors",
+    "freshline.sinks",
+    "freshline.formats",
+    "freshline.merges",
+    "freshline.strategies",
+)
 _OWN = __name__.partition(".")[0]
 _GUARDED = "_freshline_guarded"
 # The error that Spark raises before it runs anything.

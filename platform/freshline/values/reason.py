@@ -19,6 +19,7 @@ CODES: dict[str, str] = {
     "AFFECTED_COMPONENTS": "only the components of edges that came or went are computed again",
     "ALGEBRAIC": "the aggregates of these groups follow from their stored values and the changed rows",
     "EXTENSION": "a strategy of another package follows these changes",
+    "ROWS_SENT": "the changes of the table are sent to the sink",
     "PARKED_ROWS": "rows that found no dimension row are looked up again",
     "NEW_FILES": "the landing folder had complete files that were not read yet",
     "NEW_RECORDS": "the source had records that were not read yet",

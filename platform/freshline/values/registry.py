@@ -1,8 +1,8 @@
-"""Connectors, formats, merges and strategies by their names: the shipped ones, and those of other packages.
+"""Connectors, sinks, formats, merges and strategies by their names: the shipped ones, and those of other packages.
 
-Another package names its own in the entry points `freshline.connectors`, `freshline.formats`, `freshline.merges` and
-`freshline.strategies`. Installed packages are searched for names that are not shipped, and only then, because the
-search takes longer than reading a project.
+Another package names its own in the entry points `freshline.connectors`, `freshline.sinks`, `freshline.formats`,
+`freshline.merges` and `freshline.strategies`. Installed packages are searched for names that are not shipped, and only
+then, because the search takes longer than reading a project.
 
 A shipped connector is loaded when it is asked for, so an installation may lack its folder.
 """
@@ -25,6 +25,7 @@ from freshline.values.location import Location
 from freshline.values.merge import Merge
 from freshline.values.options import SOURCE_OPTIONS, Option, join_words
 from freshline.values.rules import declaration_error, nearest
+from freshline.values.sink import Sink
 
 CONNECTORS = {
     "files": "freshline.sources.files.connector:Files",
@@ -35,6 +36,9 @@ CONNECTORS = {
     "rabbitmq": "freshline.sources.rabbitmq.connector:RabbitMq",
     "kinesis": "freshline.sources.kinesis.connector:Kinesis",
     "http": "freshline.sources.http.connector:Http",
+}
+SINKS = {
+    "jdbc": "freshline.sinks.jdbc.sink:JdbcSink",
 }
 FORMATS = {
     "json": "freshline.sources.formats.json:Json",
@@ -78,23 +82,30 @@ CONNECTORS_NOT_BUILT = (
 )
 FORMATS_NOT_BUILT = ("debezium",)
 CONNECTOR_GROUP = "freshline.connectors"
+SINK_GROUP = "freshline.sinks"
 FORMAT_GROUP = "freshline.formats"
 STRATEGY_GROUP = "freshline.strategies"
 MERGE_GROUP = "freshline.merges"
 # The base of each group's classes. That of strategies knows plans, so it is loaded when one is asked for.
 BASES = {
     CONNECTOR_GROUP: "freshline.values.connector:Connector",
+    SINK_GROUP: "freshline.values.sink:Sink",
     FORMAT_GROUP: "freshline.values.format:Format",
     MERGE_GROUP: "freshline.values.merge:Merge",
     STRATEGY_GROUP: "freshline.plan.strategy:RefreshStrategy",
 }
 
 # The groups whose classes stand in specs, and so in the cache of declarations.
-CACHED: dict[str, type[Any]] = {CONNECTOR_GROUP: Connector, FORMAT_GROUP: Format, MERGE_GROUP: Merge}
+CACHED: dict[str, type[Any]] = {
+    CONNECTOR_GROUP: Connector,
+    SINK_GROUP: Sink,
+    FORMAT_GROUP: Format,
+    MERGE_GROUP: Merge,
+}
 
 
 class ExtensionError(ValueError):
-    """A connector, format, merge, strategy or part of freshline that cannot be used, in one sentence."""
+    """A connector, sink, format, merge, strategy or part of freshline that cannot be used, in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +121,12 @@ class OutsideExtension:
 def find_connector(name: str) -> type[Connector]:
     """The connector of this name. Raises ExtensionError where there is none, or it cannot be used."""
     found: type[Connector] = _find(name, CONNECTORS, CONNECTOR_GROUP)
+    return found
+
+
+def find_sink(name: str) -> type[Sink]:
+    """The sink of this name. Raises ExtensionError where there is none, or it cannot be used."""
+    found: type[Sink] = _find(name, SINKS, SINK_GROUP)
     return found
 
 
@@ -138,6 +155,11 @@ def _find(name: str, shipped: Mapping[str, str], group: str) -> Any:
 def shipped_connectors() -> tuple[type[Connector], ...]:
     """The connectors that come with freshline, but for those whose folder this installation lacks."""
     return tuple(_installed(find_connector, CONNECTORS))
+
+
+def shipped_sinks() -> tuple[type[Sink], ...]:
+    """The sinks that come with freshline, but for those whose folder this installation lacks."""
+    return tuple(_installed(find_sink, SINKS))
 
 
 def shipped_formats() -> tuple[type[Format], ...]:
@@ -224,6 +246,14 @@ def _missing(kind: type[Any]) -> str:
             return "has no `position`, the class of how far a log table has read"
         if of is not None and getattr(of, "kind", None) != kind.name:
             return f"has positions of the kind '{getattr(of, 'kind', None)}', and their `kind` is its name"
+    if issubclass(kind, Sink):
+        for attribute, sentence in (
+            ("title", "its name in sentences"),
+            ("delivery", "what a kill in the middle leaves"),
+            ("writer", "the class that writes, as `module:Class`"),
+        ):
+            if not isinstance(getattr(kind, attribute, None), str):
+                return f"has no `{attribute}`, which is {sentence}"
     options = getattr(kind, "options", ())
     if not isinstance(options, tuple) or not all(isinstance(each, Option) for each in options):
         return "has `options` that are no tuple of Option"
@@ -236,7 +266,7 @@ E = TypeVar("E", bound=type[Any])
 def declared_extension(
     kind: str, name: str, group: str, shipped: Collection[str], find: Callable[[str], E], at: Location
 ) -> E:
-    """The connector, format or merge of a declaration, by `find`; `shipped` are the names that come with freshline.
+    """The connector, sink, format or merge of a declaration, by `find`; `shipped` are the names that freshline has.
 
     Raises DeclarationError (EXTENSION) for a name that nobody has, and for one that cannot be used.
     """
@@ -255,7 +285,7 @@ def declared_extension(
 
 
 def origin(kind: type[Any]) -> str:
-    """The package of a connector, format or merge, and when its module changed; empty for a shipped one.
+    """The package of a connector, sink, format or merge, and when its module changed; empty for a shipped one.
 
     A declaration that was read with another origin is read anew.
     """

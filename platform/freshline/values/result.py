@@ -17,6 +17,7 @@ from freshline.errors import FreshlineError
 from freshline.values.json import from_json, to_compact_json, to_json
 from freshline.values.names import TableName
 from freshline.values.receipt import Violation
+from freshline.values.spec import Spec, TableSpec
 
 
 class State(StrEnum):
@@ -53,11 +54,19 @@ class Strategy(StrEnum):
 
 
 class TableKind(StrEnum):
-    """A table, the log table of a source, or a source that is read in place."""
+    """A table, the log table of a source, a source that is read in place, or a sink."""
 
     TABLE = "table"
     LOG = "log"
     SOURCE = "source"
+    SINK = "sink"
+
+
+def kind_of(spec: Spec) -> TableKind:
+    """TABLE or SINK, LOG for a source whose rows arrive in a log table, SOURCE for one that is read in place."""
+    if isinstance(spec, TableSpec):
+        return TableKind.TABLE if spec.sink is None else TableKind.SINK
+    return TableKind.LOG if spec.is_log else TableKind.SOURCE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from freshline.values.location import Location, Written
 from freshline.values.merge import Merge
 from freshline.values.names import TableName
 from freshline.values.query import PythonQuery, SqlQuery
+from freshline.values.sink import OnReject, Sink
 from freshline.values.time_partition import TimePartitions
 
 
@@ -289,7 +290,8 @@ class TableSpec:
     declared table: the default of the project is filled in. `versions` say how as-of joins read its rows, None
     without a watermark. `final` says that rows are written once, None for EMIT CHANGES. `late_rows_of` is the table
     with EMIT FINAL whose late rows these are, and `side_output_of` that of whose query this has some rows; None for
-    others.
+    others. `sink` is the system that has the rows of CREATE SINK: its own table has receipts alone, and its query reads
+    all columns of one table, whose key it has. `on_reject` is of a sink.
     """
 
     name: TableName
@@ -325,6 +327,8 @@ class TableSpec:
     final: Final | None = None
     late_rows_of: TableName | None = None
     side_output_of: TableName | None = None
+    sink: Sink | None = None
+    on_reject: OnReject = OnReject.FAIL
     owner: str | None = None
     group: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
@@ -426,6 +430,7 @@ class TableSpec:
             *([] if times is None else [(times.unit, times.time_zone)]),
             *([] if self.final is None else [("final", self.final.lateness_seconds)]),
             *self._model_meaning,
+            *([] if self.sink is None else [("sink", self.sink.name, *self.sink.meaning)]),
         )
 
     @property

@@ -177,7 +177,10 @@ class LineageEvents:
         return [OutputDataset(*self._dataset(graph, name), facets=facets, outputFacets=statistics)]
 
     def _dataset(self, graph: Graph, name: TableName) -> tuple[str, str]:
-        return "file", str(self._warehouse.location(graph.spec(name)))
+        spec = graph.spec(name)
+        if isinstance(spec, TableSpec) and spec.sink is not None:
+            return spec.sink.dataset
+        return "file", str(self._warehouse.location(spec))
 
     def _symlink(self, name: TableName) -> dict[str, DatasetFacet]:
         identifier = symlinks_dataset.Identifier(namespace=self._namespace, name=str(name), type="TABLE")
@@ -187,6 +190,8 @@ class LineageEvents:
         spec = graph.spec(name)
         if not isinstance(spec, TableSpec):
             return {}
+        if spec.sink is not None:
+            return {column: ((spec.reads[0], column),) for column in spec.columns or ()}
         columns = {read: known for read in spec.reads if (known := graph.columns(read)) is not None}
         key = (spec.fingerprint, repr(sorted((str(read), known) for read, known in columns.items())))
         if key not in self._lineages:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from freshline.values.connector import Connector, Metadata, Place
 from freshline.values.folders import unfit
@@ -37,7 +37,7 @@ class Delta(Connector):
     def shown(self) -> Mapping[str, str]:
         return {"path": self.path}
 
-    def resolve(self, place: Place) -> Connector:
+    def resolve(self, place: Place) -> Self:
         path = place.text("path", self.path)
         return replace(self, path=path if _SCHEME.match(path) else _folder(path, place))
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from freshline.sources.files.position import FilesPosition
 from freshline.values.connector import FILE, RECORD, WHEN_INGESTED, Connector, Metadata, Place
@@ -57,7 +57,7 @@ class Files(Connector):
         """The folder in which the files of a source are."""
         return Path(self.path)
 
-    def resolve(self, place: Place) -> Connector:
+    def resolve(self, place: Place) -> Self:
         path, at = place.text("path", self.path), place.at("path")
         _check_path(path, self.path, at)
         folder = place.folder("path", path)

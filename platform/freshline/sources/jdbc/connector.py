@@ -96,7 +96,7 @@ class Jdbc(TlsConnector):
 
     @classmethod
     def declare(cls, options: Options) -> Self:
-        schema, table = _table(options)
+        schema, table = read_table_name(options)
         read = options.choice("read", (SNAPSHOT, INCREMENTAL)) or SNAPSHOT
         expected = "what DATABASE_REPLACED shows, as 2026-11-26T12:00:00.000000Z"
         accepted = options.matching("accept-database", _MOMENT, expected)
@@ -134,7 +134,8 @@ class Jdbc(TlsConnector):
         return {"table": self.full_name, "read": self.read, **column}
 
 
-def _table(options: Options) -> tuple[Name | None, Name]:
+def read_table_name(options: Options) -> tuple[Name | None, Name]:
+    """The schema, None where it is not written, and the name of the option `table`."""
     text = options.text("table")
     match = None if text is None else _TABLE.fullmatch(text)
     if match is None:

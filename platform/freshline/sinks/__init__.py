@@ -1,0 +1,1 @@
+"""Systems that rows go out to."""

@@ -1,0 +1,1 @@
+"""A database as a sink: rows and position in one transaction."""

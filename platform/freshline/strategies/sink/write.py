@@ -1,0 +1,266 @@
+"""Rows go out to a sink, and the receipt of it into the table of the sink, which has no rows.
+
+The position in the sink decides, not the receipt: a refresh that was stopped after the sink had taken the rows finds
+them there, and writes the receipt alone. So the order is rows and position, then the receipt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from freshline.commit.delta_log import classify, count_rows, exists, table_id
+from freshline.commit.write import carry_receipt, create_table, overwrite_table, stored_schema
+from freshline.compute.inputs import SEQ, Pinned, is_shown
+from freshline.compute.outgoing import Outgoing, changed_rows, collected, nested_of, whole_table
+from freshline.errors import SinkSchemaError, SinkTypeError
+from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.disk import history_seconds
+from freshline.plan.step import SendChanges, SendWhole
+from freshline.refresh.attempt import Attempt, Work
+from freshline.refresh.quarantine import commit_quarantine
+from freshline.sinks.writer import Delivered, Delivery, KeepRejected, OutgoingRows, RejectedRow, SinkWriter
+from freshline.values.reason import Reason
+from freshline.values.receipt import Receipt
+from freshline.values.result import Strategy
+from freshline.values.sink_position import SinkPosition
+
+# A row that the sink does not take, in the table `<sink>__rejected`.
+REJECTED_SCHEMA = StructType(
+    [
+        StructField(SEQ, LongType()),
+        StructField("row", StringType()),
+        StructField("error", StringType()),
+        StructField("message", StringType()),
+        StructField("rejected_at", TimestampType()),
+    ]
+)
+
+
+def send_changes(attempt: Attempt, step: SendChanges) -> Work:
+    """The write of what changed since the version that the sink has."""
+    writer = attempt.runtime.sink_writer(attempt.spec)
+    pinned = _pinned(attempt)
+    _require_types(attempt, pinned)
+    _create(attempt, pinned)
+    held = writer.position()
+    if held is None or held.owner != _owner(attempt):
+        return _whole(attempt, writer, Reason("NO_RECEIPT"))
+    if held.table == pinned.position:
+        return _found(attempt, step)
+    changes = _changes_since(attempt, held, pinned)
+    if changes.kind is ChangeKind.NOTHING:
+        return _found(attempt, step)
+    why = _why_whole(changes)
+    if why is not None:
+        return _whole(attempt, writer, why)
+    outgoing = collected(
+        changed_rows(attempt.spark, attempt.spec, pinned, changes),
+        _folder(attempt),
+        nested=_nested(attempt, pinned),
+        expected=changes.rows,
+        check=attempt.cancellation.check,
+    )
+    return _work(attempt, writer, outgoing, held, step.strategy, step.reason, changes.rows)
+
+
+def send_whole(attempt: Attempt, step: SendWhole) -> Work:
+    """The write of all rows, which takes away from the sink whatever the table has not."""
+    pinned = _pinned(attempt)
+    _require_types(attempt, pinned)
+    _require_no_lost_column(attempt, pinned)
+    _create(attempt, pinned)
+    return _whole(attempt, attempt.runtime.sink_writer(attempt.spec), step.reason)
+
+
+def _whole(attempt: Attempt, writer: SinkWriter, reason: Reason) -> Work:
+    pinned = _pinned(attempt)
+    count = count_rows(pinned.path, pinned.position.version)
+    outgoing = collected(
+        whole_table(attempt.spark, attempt.spec, pinned),
+        _folder(attempt),
+        nested=_nested(attempt, pinned),
+        expected=2**62 if count is None else count,
+        check=attempt.cancellation.check,
+    )
+    return _work(attempt, writer, outgoing, None, Strategy.FULL, reason, count or 0)
+
+
+def _work(
+    attempt: Attempt,
+    writer: SinkWriter,
+    outgoing: AbstractContextManager[Outgoing],
+    before: SinkPosition | None,
+    strategy: str,
+    reason: Reason,
+    rows_in: int,
+) -> Work:
+    """The write of rows; they are computed now, so that what fails in it fails before anything is written."""
+    rows = attempt.held.enter_context(outgoing)
+
+    def write(receipt: Receipt) -> None:
+        after = _position(attempt, receipt)
+        delivery = Delivery(before, after, takes_over=reason.code == "REQUESTED")
+        rejected: list[RejectedRow] = []
+
+        def keep(found: Sequence[RejectedRow]) -> None:
+            rejected.extend(found)
+            _keep_rejected(attempt, found, receipt)
+
+        attempt.runtime.failpoint("sink-writing")
+        delivered = _send(writer, rows, delivery, keep)
+        attempt.runtime.failpoint("sink-written")
+        done = replace(receipt, rows_out=delivered.written + delivered.deleted, rejected=len(rejected))
+        _commit_receipt(attempt, done)
+
+    return Work(write, strategy, reason, rows_in, attempt.pins.positions, {})
+
+
+def _send(writer: SinkWriter, rows: OutgoingRows, delivery: Delivery, keep: KeepRejected) -> Delivered:
+    if delivery.before is None:
+        return writer.compare(rows, delivery, keep)
+    return writer.apply(rows, delivery, keep)
+
+
+def _found(attempt: Attempt, step: SendChanges) -> Work:
+    """The write of the receipt alone: the sink has this state already."""
+
+    def write(receipt: Receipt) -> None:
+        _commit_receipt(attempt, replace(receipt, rows_out=0))
+
+    return Work(write, step.strategy, step.reason, 0, attempt.pins.positions, {})
+
+
+def _commit_receipt(attempt: Attempt, receipt: Receipt) -> None:
+    """Write the receipt, and the columns that the table of the sink has not yet."""
+    columns = _columns(_pinned(attempt))
+    if stored_schema(attempt.path) == columns:
+        carry_receipt(lambda: attempt.spark, attempt.path, receipt)
+    else:
+        overwrite_table(attempt.spark.createDataFrame([], columns), attempt.path, receipt)
+
+
+def _pinned(attempt: Attempt) -> Pinned:
+    (name,) = attempt.spec.reads
+    return attempt.inputs[name]
+
+
+def _columns(pinned: Pinned) -> StructType:
+    """The columns of the table, as its newest version has them."""
+    return StructType(
+        [
+            StructField(field.name, field.dataType, True)
+            for field in stored_schema(pinned.path).fields
+            if is_shown(field.name)
+        ]
+    )
+
+
+def _nested(attempt: Attempt, pinned: Pinned) -> frozenset[str]:
+    """The columns that go out as JSON texts."""
+    assert attempt.spec.sink is not None
+    if attempt.spec.sink.takes_nested:
+        return frozenset()
+    return nested_of({field.name: field.dataType for field in _columns(pinned).fields})
+
+
+def _require_types(attempt: Attempt, pinned: Pinned) -> None:
+    """Raises SinkTypeError for a column whose values the sink cannot have."""
+    spec = attempt.spec
+    assert spec.sink is not None
+    keys = {key.lower() for key in spec.primary_key}
+    for field in _columns(pinned).fields:
+        kind = field.dataType.simpleString().upper()
+        reason = spec.sink.refuses(kind, is_key=field.name.lower() in keys)
+        if reason is not None:
+            raise SinkTypeError(
+                f"column {field.name} of {pinned.name} is {kind}, which {spec.sink.title} cannot have: {reason}. "
+                "Convert it in a table of its own, and send that one.",
+                where=f"{spec.name} ({spec.written_at})",
+            )
+
+
+def _require_no_lost_column(attempt: Attempt, pinned: Pinned) -> None:
+    """Raises SinkSchemaError where the sink has columns that the table has no more: their values would stay."""
+    if not exists(attempt.path) or attempt.receipt is None:
+        return
+    now = {field.name.lower() for field in _columns(pinned).fields}
+    lost = [field.name for field in stored_schema(attempt.path).fields if field.name.lower() not in now]
+    if lost:
+        raise SinkSchemaError(
+            f"{pinned.name} has no column {', '.join(lost)} any more, and the sink has. Take it away there, then drop "
+            f"the sink with PURGE and declare it again, and run `freshline refresh {attempt.spec.name} --full`.",
+            where=str(attempt.spec.written_at),
+        )
+
+
+def _create(attempt: Attempt, pinned: Pinned) -> None:
+    """Make the table of receipts, where there is none."""
+    if exists(attempt.path):
+        return
+    spec, runtime = attempt.spec, attempt.runtime
+    runtime.require_warehouse()
+    history = history_seconds(spec, runtime.graph.mode(spec.name))
+    create_table(attempt.spark, attempt.path, _columns(pinned), history_seconds=history)
+    runtime.failpoint("table-created")
+
+
+def _owner(attempt: Attempt) -> str:
+    return f"{attempt.spec.name} {table_id(attempt.path)}"
+
+
+def _position(attempt: Attempt, receipt: Receipt) -> SinkPosition:
+    return SinkPosition(_owner(attempt), _pinned(attempt).position, receipt.seq, receipt.epoch)
+
+
+def _changes_since(attempt: Attempt, held: SinkPosition, pinned: Pinned) -> Changes:
+    """The changes from the version that the sink has."""
+    known = attempt.changes[pinned.name]
+    if known.before == held.table:
+        return known
+    return classify(pinned.name, pinned.path, held.table, pinned.position, log=False)
+
+
+def _why_whole(changes: Changes) -> Reason | None:
+    """The reason why changes cannot be followed; None where they can."""
+    for kind, code in (
+        (ChangeKind.SOURCE_REPLACED, "SOURCE_REPLACED"),
+        (ChangeKind.SCHEMA_CHANGED, "SCHEMA_CHANGED"),
+        (ChangeKind.HISTORY_GONE, "HISTORY_GONE"),
+    ):
+        if changes.kind is kind:
+            return Reason(code, f"{changes.name}: {changes.detail or kind}")
+    if changes.gained:
+        return Reason("SCHEMA_CHANGED", f"{changes.name}: new column {', '.join(changes.gained)}")
+    if changes.kind is not ChangeKind.APPEND and not changes.change_feed:
+        return Reason("CDF_DISABLED", str(changes.name))
+    return None
+
+
+def _folder(attempt: Attempt) -> Path:
+    return attempt.runtime.warehouse.notes / "sending" / str(attempt.spec.name)
+
+
+def _keep_rejected(attempt: Attempt, rejected: Sequence[RejectedRow], receipt: Receipt) -> None:
+    """Keep what the sink does not take, under the number of the refresh, which is not committed yet."""
+    if not rejected:
+        return
+    runtime = attempt.runtime
+    now = runtime.clock()
+    rows = attempt.spark.createDataFrame(
+        [(receipt.seq, each.row, each.code, each.message, now) for each in rejected], REJECTED_SCHEMA
+    )
+    commit_quarantine(
+        runtime,
+        attempt.spark,
+        attempt.spec,
+        rows,
+        replace(receipt, rejected=len(rejected)),
+        count=len(rejected),
+        schema=REJECTED_SCHEMA,
+    )
+    runtime.failpoint("sink-rejected-kept")
