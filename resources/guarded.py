@@ -50,6 +50,10 @@ class GuardedProcess:
     def running(self) -> bool:
         return self._process.poll() is None
 
+    def guarded(self) -> list[psutil.Process]:
+        """The server and all that it started, without the shells that guard it."""
+        return [each for each in psutil.Process(self._process.pid).children(recursive=True) if each.name() != "sh"]
+
     def kill(self) -> None:
         """End it, and all that it started, as a power cut would (kill -9)."""
         try:

@@ -18,6 +18,10 @@ from tests.browser import load_pictures, require_chromium
 from tests.lanes import is_in_long_lane
 from tests.postgres import PostgresServer, require_programs, running_server
 from tests.rabbitmq import RabbitServer, find_server, running_rabbitmq
+from tests.servers.clickhouse import ClickHouseServer, running_clickhouse
+from tests.servers.hdfs import HdfsServer, running_hdfs
+from tests.servers.opensearch import OpenSearchServer, running_opensearch
+from tests.servers.web import WebServer, web_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -166,6 +170,34 @@ def kinesis(kinesis_service: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[A
     kinesis_service.answers.clear()
     if kinesis_service._server is None:
         kinesis_service.start()
+
+
+@pytest.fixture(scope="session")
+def opensearch() -> Iterator[OpenSearchServer]:
+    """An OpenSearch of this run; skipped where its jars cannot be had, unless the environment requires it."""
+    with running_opensearch() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def clickhouse() -> Iterator[ClickHouseServer]:
+    """ClickHouse's engine behind its HTTP interface; skipped where chdb is missing, unless required."""
+    with running_clickhouse() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hdfs() -> Iterator[HdfsServer]:
+    """An HDFS of this run; skipped where its jars cannot be had, unless the environment requires it."""
+    with running_hdfs() as server:
+        yield server
+
+
+@pytest.fixture
+def webhook() -> Iterator[WebServer]:
+    """A server of HTTP of this test, which records what it gets and answers as the test wants it."""
+    with web_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

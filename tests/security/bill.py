@@ -38,6 +38,8 @@ JAR_LOCKS = (
     ROOT / "platform/freshline/engine/jars_lock.json",
     ROOT / "platform/freshline/engine/kafka_jars_lock.json",
     ROOT / "resources/broker_jars_lock.json",
+    ROOT / "tests/servers/opensearch_jars_lock.json",
+    ROOT / "tests/servers/hdfs_jars_lock.json",
 )
 OWN = "freshline"
 # Everything that is linked with a program may be under these without a word about the program.
