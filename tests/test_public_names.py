@@ -13,7 +13,7 @@ PUBLIC = {
     "freshline": """
         __version__ alter_query consumers create_savepoint create_table drop_consumer drop_savepoint drop_table lookup
         open_reader process read read_changes read_rows read_snapshot read_union refresh_tables register_consumer
-        reset_freshness restore_savepoint resume savepoints set_freshness source suspend table verify_tables
+        reset_freshness restore_savepoint resume savepoints set_freshness sink source suspend table verify_tables
     """,
     "freshline.dagster": """
         FreshlineProject FreshlineProjectComponent FreshlineResource FreshlineTable FreshlineTranslator SparkResource

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from freshline.declare.python_table import lookup as lookup
     from freshline.declare.python_table import process as process
     from freshline.declare.python_table import read as read
+    from freshline.declare.python_table import sink as sink
     from freshline.declare.python_table import source as source
     from freshline.declare.python_table import table as table
     from freshline.engine.reading import consumers as consumers
@@ -68,6 +69,7 @@ _MODULES = {
     "resume": "freshline.manage.suspension",
     "savepoints": "freshline.engine.savepoints",
     "set_freshness": "freshline.manage.freshness",
+    "sink": "freshline.declare.python_table",
     "source": "freshline.declare.python_table",
     "suspend": "freshline.manage.suspension",
     "table": "freshline.declare.python_table",
@@ -97,6 +99,7 @@ __all__ = [
     "resume",
     "savepoints",
     "set_freshness",
+    "sink",
     "source",
     "suspend",
     "table",

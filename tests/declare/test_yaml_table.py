@@ -8,7 +8,7 @@ import pytest
 
 from freshline.declare.yaml_table import declared_text, find_tables
 from freshline.errors import DeclarationError
-from freshline.sql.clauses import TableClauses
+from freshline.sql.clauses import SinkClauses, TableClauses
 from freshline.values.location import Location
 from freshline.values.names import TableName
 
@@ -212,7 +212,7 @@ def test_a_second_reading_takes_tables_from_the_cache_until_they_change(shop, mo
 
     clauses = yaml_table.YamlTable.clauses
 
-    def noted(self: yaml_table.YamlTable) -> TableClauses:
+    def noted(self: yaml_table.YamlTable) -> TableClauses | SinkClauses:
         parsed.append(self.at)
         return clauses(self)
 

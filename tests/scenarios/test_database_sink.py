@@ -122,7 +122,7 @@ def test_a_row_that_is_not_taken_fails_or_is_set_aside(orders, database):
     assert there(database) == [(1, 10.0, "abc")]
     path = orders.runtime.warehouse.rejections(orders.runtime.graph.table(TableName.parse("out")))
     rows = orders.runtime.spark.read.format("delta").load(str(path)).collect()
-    assert sorted((row["error"], row["row"][:9]) for row in rows) == [
+    assert sorted((row["error"], row["raw"][:9]) for row in rows) == [
         ("22001", '{"id": 3,'),
         ("22021", '{"id": 4,'),
         ("23514", '{"id": 2,'),

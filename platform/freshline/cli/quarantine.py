@@ -57,7 +57,7 @@ def command() -> None:
 @project_option
 @json_option
 def show_(source: str, limit: int, project: Path | None, as_json: bool) -> None:
-    """Show the rejected records of a source, or of a table with a constraint, the newest first.
+    """Show the rejected records of a source, a sink, or a table with a constraint, the newest first.
 
     Each has its code, the reason, the place that it came from and its bytes, escaped. Starts no process.
     """
@@ -67,7 +67,10 @@ def show_(source: str, limit: int, project: Path | None, as_json: bool) -> None:
     from freshline.commit.warehouse import Warehouse
     from freshline.report.quarantine import read_rejected
 
-    found = read_rejected(Warehouse(settings.warehouse).quarantine(name), limit + 1 if limit else None)
+    spec = open_valid_project(settings).graph.specs.get(name)
+    warehouse = Warehouse(settings.warehouse)
+    path = warehouse.quarantine(name) if spec is None else warehouse.rejections(spec)
+    found = read_rejected(path, limit + 1 if limit else None)
     shown = found[:limit] if limit else found
     if as_json:
         click.echo(json.dumps([record.as_json() for record in shown], indent=2))

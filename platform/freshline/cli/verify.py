@@ -28,21 +28,26 @@ from freshline.report.table_text import count_text, duration_text, padded, print
     help="Compare only this partition of the table. May be repeated. "
     "A partition by several columns is written with commas: a=1,b=2.",
 )
+@click.option("--sinks", is_flag=True, help="Compare all sinks with their tables, and nothing else.")
 @project_option
 @json_option
-def command(tables: Sequence[str], partitions: Sequence[str], project: Path | None, as_json: bool) -> int:
+def command(
+    tables: Sequence[str], partitions: Sequence[str], sinks: bool, project: Path | None, as_json: bool
+) -> int:
     """Compute tables again at the positions of their newest refresh, and compare the rows.
 
-    Rows of refreshes whose inputs are no longer retained count as unverified, never as equal. Exit code 1 unless all
-    tables are equal.
+    The rows of a sink are read from its system and compared with its table. Rows of refreshes whose inputs are no
+    longer retained count as unverified, never as equal. Exit code 1 unless all tables are equal.
     """
+    if sinks and tables:
+        raise RequestError("--sinks compares all sinks. Name some, or give --sinks.")
     settings = open_settings(project)
     if partitions and len(tables) != 1:
         raise RequestError("--partition names partitions of one table: name that table, and no other.")
     named = [parse_partition(text) for text in partitions]
     with Progress() as progress:
         client = connect(settings, progress, tables or None)
-        events = ask(client, "verify", progress, tables=list(tables), partitions=named)
+        events = ask(client, "verify", progress, tables=list(tables), partitions=named, sinks=sinks)
         return show_verifications(events, progress, as_json)
 
 

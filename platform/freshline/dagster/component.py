@@ -73,6 +73,16 @@ class TableAttributes(Model):
     options: Mapping[str, str | int | float | bool] | None = None
 
 
+class SinkAttributes(Model):
+    """A sink in YAML. Its fields are the clauses of CREATE SINK; see `declare/yaml_table.py`."""
+
+    name: str
+    table: str
+    freshness: str | None = None
+    comment: str | None = None
+    options: Mapping[str, str | int | float | bool] | None = None
+
+
 class WrittenTable:
     """A table as it is written. The schema, for editors and `dg check`, is that of TableAttributes.
 
@@ -86,6 +96,14 @@ class WrittenTable:
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return handler(TableAttributes.__pydantic_core_schema__)
+
+
+class WrittenSink(WrittenTable):
+    """A sink as it is written. The schema is that of SinkAttributes."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return handler(SinkAttributes.__pydantic_core_schema__)
 
 
 class ProjectScaffoldParams(BaseModel):
@@ -153,6 +171,15 @@ class FreshlineProjectComponent(Component, Resolvable):
             inject_before_resolve=False,
         ),
     ] = ()
+    sinks: Annotated[
+        Sequence[Any],
+        Resolver(
+            lambda _, sinks: sinks,
+            model_field_type=Sequence[WrittenSink],
+            description="Sinks that are declared here, in place of SQL files.",
+            inject_before_resolve=False,
+        ),
+    ] = ()
     translation: Annotated[
         TranslationFn[FreshlineTable] | None,
         TranslationFnResolver[FreshlineTable](lambda table: {"table": table}),
@@ -173,7 +200,7 @@ class FreshlineProjectComponent(Component, Resolvable):
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
         """The definitions. A mistake in a table costs that table only, as in `build_definitions`."""
         project = FreshlineProject(context.project_root / (self.project or "."), self.environment)
-        _require_read(project, self.tables)
+        _require_read(project, [*self.tables, *self.sinks])
         return build_definitions(
             project,
             select=self.select,

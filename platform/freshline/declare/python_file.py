@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from freshline.declare.python_table import one_note, read_note, taking_notes
-from freshline.sql.clauses import SourceClauses, TableClauses
+from freshline.sql.clauses import SinkClauses, SourceClauses, TableClauses
 from freshline.values.location import Location
 from freshline.values.names import TableName
 from freshline.values.query import PythonQuery
@@ -33,7 +33,9 @@ TEXTS = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 _loading = threading.RLock()
 
 
-def read_python(root: Path, file: Path, text: str, path: str, default_name: TableName) -> TableClauses | SourceClauses:
+def read_python(
+    root: Path, file: Path, text: str, path: str, default_name: TableName
+) -> TableClauses | SourceClauses | SinkClauses:
     """The clauses of the one declaration in a Python file; raises DeclarationError.
 
     `path` is what errors call the file.

@@ -18,7 +18,7 @@ from types import FrameType, FunctionType
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from freshline.errors import DeclarationError
-from freshline.sql.clauses import ProcessOutput, QueryText, SourceClauses, TableClauses
+from freshline.sql.clauses import ProcessOutput, QueryText, SinkClauses, SourceClauses, TableClauses
 from freshline.values.freshness import Freshness, parse_seconds
 from freshline.values.location import Location, Written
 from freshline.values.names import PART, TableName, column_mistake
@@ -42,7 +42,7 @@ class ReadParameter:
 
 @dataclass(frozen=True)
 class Note:
-    """The arguments of one call of `freshline.table`, `freshline.process` or `freshline.source`, and its line."""
+    """The arguments of one call of `table`, `process`, `source` or `sink` of `freshline`, and its line."""
 
     kind: str
     line: int
@@ -222,6 +222,29 @@ def source(
     _note(Note("source", _calling_line(), given))
 
 
+def sink(
+    *,
+    table: str,
+    connector: str,
+    name: str | None = None,
+    freshness: timedelta | str | None = None,
+    comment: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """Declare a sink, which sends the rows of `table` to another system.
+
+    `name` is by default that of the file; `options` are the others of WITH.
+    """
+    given = {
+        "name": name,
+        "table": table,
+        "freshness": freshness,
+        "comment": comment,
+        "options": {"connector": connector, **(options or {})},
+    }
+    _note(Note("sink", _calling_line(), given))
+
+
 @contextmanager
 def taking_notes(file: str) -> Iterator[list[Note]]:
     """Collect the notes of the calls made while the file is loaded."""
@@ -235,13 +258,19 @@ def taking_notes(file: str) -> Iterator[list[Note]]:
 
 def read_note(
     note: Note, text: str, path: str, default_name: TableName, code_hash: str
-) -> TableClauses | SourceClauses:
+) -> TableClauses | SourceClauses | SinkClauses:
     """The clauses of one declaration; raises DeclarationErrors for arguments that cannot be read.
 
     `text` is that of the file, in which the lines of SQL are found.
     """
     reader = _NoteReader(note, text, path)
-    clauses = reader.source(default_name) if note.kind == "source" else reader.table(default_name, code_hash)
+    clauses: TableClauses | SourceClauses | SinkClauses | None
+    if note.kind == "source":
+        clauses = reader.source(default_name)
+    elif note.kind == "sink":
+        clauses = reader.sink(default_name)
+    else:
+        clauses = reader.table(default_name, code_hash)
     reader.problems.raise_all()
     assert clauses is not None, "clauses that cannot be read have raised"
     return clauses
@@ -312,6 +341,24 @@ class _NoteReader:
             freshness=self.freshness(),
             watermark=found.watermark,
             constraints=found.constraints,
+            options=self.options(),
+        )
+
+    def sink(self, default_name: TableName) -> SinkClauses | None:
+        name = self.name(default_name)
+        try:
+            table = TableName.parse(str(self.note.given["table"]))
+        except ValueError as error:
+            self.problems.add("NAME", f"table: {error}", self.at)
+            return None
+        if name is None:
+            return None
+        return SinkClauses(
+            name=name,
+            written_at=self.at,
+            table=Written(table, self.note.line),
+            comment=self.comment(),
+            freshness=self.freshness(),
             options=self.options(),
         )
 
@@ -654,7 +701,8 @@ def one_note(notes: Sequence[Note], path: str) -> Note:
         raise declaration_error(
             "NO_DECLARATION",
             "the file declares nothing. Decorate a function with @freshline.table or a class with @freshline.process, "
-            "call freshline.table(query=..) or freshline.source(..), or begin the name of the file with an underscore.",
+            "call freshline.table(query=..), freshline.source(..) or freshline.sink(..), or begin the name of the file "
+            "with an underscore.",
             Location(path, 1),
         )
     if len(notes) > 1:

@@ -12,13 +12,22 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from freshline.declare import project_settings as settings
-from freshline.declare.yaml_table import COMPONENT, CONSTRAINT_FIELDS, FIELDS, REQUIRED_FIELDS, WATERMARK_FIELDS
+from freshline.declare.yaml_table import (
+    COMPONENT,
+    CONSTRAINT_FIELDS,
+    FIELDS,
+    REQUIRED_FIELDS,
+    REQUIRED_SINK_FIELDS,
+    SINK_FIELDS,
+    WATERMARK_FIELDS,
+)
 from freshline.values.alert_settings import ALERT_KEYS, CHANNEL_CLASS, CHANNEL_NAME, CHANNEL_OPTIONS, ENCRYPTIONS
 from freshline.values.destination_settings import OPENLINEAGE_KEYS, OTEL_KEYS
 from freshline.values.names import PART
 from freshline.values.options import TABLE_OPTIONS, Option
 from freshline.values.registry import MERGES, merge_options
 from freshline.values.secret import REFERENCE
+from freshline.values.sink import SINK_OPTIONS
 from freshline.values.spec import Downstream, Mode, OnViolation
 
 Schema = dict[str, Any]
@@ -63,7 +72,14 @@ def yaml_schema() -> Schema:
         "properties": {"type": _TEXT, "attributes": {"type": "object"}},
         "if": {"properties": {"type": {"const": COMPONENT}}, "required": ["type"]},
         "then": {
-            "properties": {"attributes": {"properties": {"tables": {"type": "array", "items": _yaml_table()}}}},
+            "properties": {
+                "attributes": {
+                    "properties": {
+                        "tables": {"type": "array", "items": _yaml_table()},
+                        "sinks": {"type": "array", "items": _yaml_sink()},
+                    }
+                }
+            },
         },
     }
 
@@ -148,9 +164,8 @@ def _yaml_table() -> Schema:
     violations = {"enum": [violation.value for violation in OnViolation]}
     constraint = {"expect": _TEXT, "on_violation": violations}
     watermark = {"column": _TEXT, "delay": _TEXT}
-    part = _pattern(PART).removesuffix("$").removeprefix("^")
     values: dict[str, Schema] = {
-        "name": {"type": "string", "pattern": rf"^{part}(\.{part})?$"},
+        "name": _table_name(),
         "query": _TEXT,
         "freshness": {**_TEXT, "examples": ["30 seconds", "5 minutes", "6 hours", Downstream.DOWNSTREAM.value]},
         "mode": {"enum": ["auto", *(mode.value for mode in Mode)]},
@@ -172,6 +187,28 @@ def _yaml_table() -> Schema:
         "options": _table_options(),
     }
     return _table({field: values[field] for field in FIELDS}, required=REQUIRED_FIELDS)
+
+
+def _table_name() -> Schema:
+    part = _pattern(PART).removesuffix("$").removeprefix("^")
+    return {"type": "string", "pattern": rf"^{part}(\.{part})?$"}
+
+
+def _yaml_sink() -> Schema:
+    """A sink; the options of its kind are for that to know."""
+    options = {
+        "type": "object",
+        "properties": {option.name: _option(option) for option in SINK_OPTIONS},
+        "required": ["connector"],
+    }
+    values: dict[str, Schema] = {
+        "name": _table_name(),
+        "table": _table_name(),
+        "freshness": {**_TEXT, "examples": ["30 seconds", "5 minutes", "6 hours"]},
+        "comment": _TEXT,
+        "options": options,
+    }
+    return _table({field: values[field] for field in SINK_FIELDS}, required=REQUIRED_SINK_FIELDS)
 
 
 def _table_options() -> Schema:

@@ -26,7 +26,7 @@ def declare_sink(clauses: SinkClauses) -> Declaration:
     own = [option for each in (*shipped_sinks(), kind) if each is not None for option in each.options]
     known = tuple(dict.fromkeys(option.name for option in (*SINK_OPTIONS, *own) if not option.is_beginning))
     beginnings = tuple(dict.fromkeys(option.name for option in own if option.is_beginning))
-    options = Options(clauses.options, at, problems, known, beginnings)
+    options = Options(clauses.options, at, problems, known, beginnings, "Sinks")
     options.refuse_references(but=tuple(dict.fromkeys(option.name for option in own if option.may_refer)))
     sink: Sink | None = None
     if kind is None:

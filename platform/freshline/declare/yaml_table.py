@@ -1,4 +1,4 @@
-"""Tables in YAML: the attribute `tables` of a FreshlineProjectComponent, in a `defs.yaml` of Dagster's `dg`.
+"""Tables and sinks in YAML: the attributes of a FreshlineProjectComponent, in a `defs.yaml` of Dagster's `dg`.
 
 ```yaml
 type: freshline.dagster.FreshlineProjectComponent
@@ -9,10 +9,15 @@ attributes:
       primary_key: customer
       query: |
         SELECT customer, sum(amount) AS total FROM orders GROUP BY customer
+  sinks:
+    - name: spend_copy
+      table: spend
+      options: {connector: jdbc, url: "${env:SHOP}", table: public.spend}
 ```
 
-Each field becomes the clause of CREATE MATERIALIZED TABLE of its name, with the line on which it stands. Values are
-taken as they are written: YAML's own reading of `on`, `1:30` or `0x10` has no part in it, and nothing is rendered.
+Each field becomes the clause of CREATE MATERIALIZED TABLE or CREATE SINK of its name, with the line on which it stands.
+Values are taken as they are written: YAML's own reading of `on`, `1:30` or `0x10` has no part in it, and nothing is
+rendered.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from typing import Any
 import yaml
 
 from freshline.errors import DeclarationError
-from freshline.sql.clauses import QueryText, TableClauses
+from freshline.sql.clauses import QueryText, SinkClauses, TableClauses
 from freshline.values.freshness import Freshness, parse_seconds
 from freshline.values.location import Location, Written
 from freshline.values.names import PART, TableName
@@ -47,17 +52,20 @@ FIELDS = (
     "options",
 )
 REQUIRED_FIELDS = ("name", "query")
+SINK_FIELDS = ("name", "table", "freshness", "comment", "options")
+REQUIRED_SINK_FIELDS = ("name", "table")
 WATERMARK_FIELDS = ("column", "delay")
 CONSTRAINT_FIELDS = ("expect", "on_violation")
 
 
 @dataclass(frozen=True)
 class YamlTable:
-    """One entry of `tables`: where it stands, and its text without the indentation."""
+    """One entry of `tables` or `sinks`: where it stands, and its text without the indentation."""
 
     at: Location
     text: str
     node: Any
+    is_sink: bool = False
 
     @property
     def name(self) -> TableName | None:
@@ -68,17 +76,17 @@ class YamlTable:
         except ValueError:
             return None
 
-    def clauses(self) -> TableClauses:
+    def clauses(self) -> TableClauses | SinkClauses:
         """The clauses of the entry. Raises DeclarationErrors with everything that is wrong with it."""
-        reader = _Reader(self.node, self.at)
-        clauses = reader.table()
+        reader = _Reader(self.node, self.at, is_sink=self.is_sink)
+        clauses: TableClauses | SinkClauses | None = reader.sink() if self.is_sink else reader.table()
         reader.problems.raise_all()
         assert clauses is not None, "an entry that cannot be read has raised"
         return clauses
 
 
 def find_tables(text: str, path: str) -> tuple[YamlTable, ...]:
-    """The tables in a `defs.yaml`; none in one of other components. Raises DeclarationError for broken YAML."""
+    """The tables and sinks in a `defs.yaml`; none in one of other components. Raises DeclarationError for bad YAML."""
     # The file of another component is none of ours, also where it is broken.
     if COMPONENT not in text:
         return ()
@@ -136,13 +144,15 @@ def _tables(document: Any, text: str, path: str) -> Iterator[YamlTable]:
     if getattr(fields.get("type"), "value", None) != COMPONENT:
         return
     attributes = {_key(key): value for key, value in _pairs(fields.get("attributes"))}
-    tables = attributes.get("tables")
-    if tables is None:
-        return
-    if not isinstance(tables, yaml.SequenceNode):
-        raise declaration_error(RULE, "tables is a list with an entry for each table.", Location(path, _line(tables)))
-    for node in tables.value:
-        yield YamlTable(Location(path, _line(node)), _text_of(node, text), node)
+    for field, each in (("tables", "table"), ("sinks", "sink")):
+        entries = attributes.get(field)
+        if entries is None:
+            continue
+        if not isinstance(entries, yaml.SequenceNode):
+            at = Location(path, _line(entries))
+            raise declaration_error(RULE, f"{field} is a list with an entry for each {each}.", at)
+        for node in entries.value:
+            yield YamlTable(Location(path, _line(node)), _text_of(node, text), node, is_sink=field == "sinks")
 
 
 def _text_of(node: Any, text: str) -> str:
@@ -170,10 +180,11 @@ def _line(node: Any) -> int:
 class _Reader:
     """Reads one entry; what is wrong is collected, so that all of it is reported at once."""
 
-    def __init__(self, node: Any, at: Location) -> None:
+    def __init__(self, node: Any, at: Location, *, is_sink: bool = False) -> None:
         self.at = at
         self.problems = Problems()
-        self.fields = self.mapping(node, "a table", FIELDS)
+        self.kind = "a sink" if is_sink else "a table"
+        self.fields = self.mapping(node, self.kind, SINK_FIELDS if is_sink else FIELDS)
 
     def table(self) -> TableClauses | None:
         name, query = self.name(), self.query()
@@ -201,6 +212,20 @@ class _Reader:
             final=None,
             side_outputs=(),
             process_outputs=(),
+        )
+
+    def sink(self) -> SinkClauses | None:
+        name, table = self.name(), self.name("table")
+        comment, freshness, options = self.text("comment"), self.freshness(), self.options()
+        if name is None or table is None:
+            return None
+        return SinkClauses(
+            name=name,
+            written_at=self.at,
+            table=Written(table, self.fields["table"][1]),
+            comment=None if comment is None else comment.value,
+            freshness=freshness,
+            options=options,
         )
 
     def refuse(self, message: str, line: int) -> None:
@@ -241,11 +266,11 @@ class _Reader:
 
     def required(self, field: str) -> Written[str] | None:
         if field not in self.fields:
-            self.refuse(f"a table has a {field}.", self.at.line)
+            self.refuse(f"{self.kind} has a {field}.", self.at.line)
         return self.text(field)
 
-    def name(self) -> TableName | None:
-        written = self.required("name")
+    def name(self, field: str = "name") -> TableName | None:
+        written = self.required(field)
         if written is None:
             return None
         try:

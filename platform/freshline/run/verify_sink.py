@@ -116,7 +116,7 @@ def _rejected_keys(runtime: Runtime, spec: TableSpec) -> set[tuple[str, ...]]:
     path = runtime.warehouse.rejections(spec)
     if not exists(path):
         return set()
-    rows = runtime.spark.read.format("delta").load(str(path)).select(F.col("row")).distinct().collect()
+    rows = runtime.spark.read.format("delta").load(str(path)).select(F.col("raw")).distinct().collect()
     return {_key(json.loads(each[0]), spec) for each in rows}
 
 

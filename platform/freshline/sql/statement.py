@@ -347,7 +347,8 @@ class _Header:
         if not tokens.at("FROM"):
             raise tokens.refuse("FROM and the table whose rows go out are expected")
         tokens.expect("FROM")
-        table = Written(tokens.table_name(), tokens.line)
+        line = tokens.line
+        table = Written(tokens.table_name(), line)
         while tokens.token is not None:
             self._common_clause(SINK_CLAUSES)
         return SinkClauses(name, at, table, self._comment, self._freshness, self._options)

@@ -152,8 +152,9 @@ class Options:
         problems: Problems,
         known: tuple[str, ...],
         passed_on: tuple[str, ...] = (),
+        page: str = "Declarations",
     ) -> None:
-        """`passed_on` are the first letters of options that somebody else knows."""
+        """`passed_on` are the first letters of options that somebody else knows, `page` is that which lists them."""
         self._options = options
         self._written_at = written_at
         self._problems = problems
@@ -161,7 +162,7 @@ class Options:
             if key not in known and not key.startswith(passed_on):
                 problems.add(
                     "UNKNOWN_OPTION",
-                    f"there is no option '{key}'.{nearest(key, known)} {_near(key, known)}",
+                    f"there is no option '{key}'.{nearest(key, known)} {_near(key, known, page)}",
                     self.at(key),
                 )
 
@@ -371,12 +372,12 @@ class Options:
         return {key: written.line for key, written in self._options.items()}
 
 
-def _near(key: str, known: Sequence[str]) -> str:
+def _near(key: str, known: Sequence[str], page: str) -> str:
     """The three options that are most like one that is not there: sixty would hide them."""
     from difflib import get_close_matches  # loaded only when something is wrong
 
     close = get_close_matches(key, known, n=3, cutoff=0.0)
-    return f"The nearest options are {', '.join(close)}; the page Declarations lists all {len(known)}."
+    return f"The nearest options are {', '.join(close)}; the page {page} lists all {len(known)}."
 
 
 def join_words(words: Sequence[str]) -> str:

@@ -148,11 +148,12 @@ class BoardReader:
 
     def _with_samples(self, graph: Graph, page: TablePage, mask: Mask) -> TablePage:
         name, most = page.row.name, self._settings.sample_rows
+        spec = graph.spec(name)
         try:
             return replace(
                 page,
-                sample=read_sample(self._warehouse.location(graph.spec(name)), most, mask),
-                quarantine=read_quarantine(self._warehouse.quarantine(name), most, mask),
+                sample=read_sample(self._warehouse.location(spec), most, mask),
+                quarantine=read_quarantine(self._warehouse.rejections(spec), most, mask),
             )
         except FreshlineError as error:
             return replace(page, unshown=str(error))

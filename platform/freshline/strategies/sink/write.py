@@ -6,16 +6,18 @@ them there, and writes the receipt alone. So the order is rows and position, the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructField, StructType
 
 from freshline.commit.delta_log import classify, count_rows, exists, table_id
 from freshline.commit.write import carry_receipt, create_table, overwrite_table, stored_schema
-from freshline.compute.inputs import SEQ, Pinned, is_shown
+from freshline.compute.constraints import TABLE_QUARANTINE_SCHEMA
+from freshline.compute.inputs import Pinned, is_shown
 from freshline.compute.outgoing import Outgoing, changed_rows, collected, nested_of, whole_table
 from freshline.errors import SinkSchemaError, SinkTypeError
 from freshline.plan.changes import ChangeKind, Changes
@@ -28,17 +30,6 @@ from freshline.values.reason import Reason
 from freshline.values.receipt import Receipt
 from freshline.values.result import Strategy
 from freshline.values.sink_position import SinkPosition
-
-# A row that the sink does not take, in the table `<sink>__rejected`.
-REJECTED_SCHEMA = StructType(
-    [
-        StructField(SEQ, LongType()),
-        StructField("row", StringType()),
-        StructField("error", StringType()),
-        StructField("message", StringType()),
-        StructField("rejected_at", TimestampType()),
-    ]
-)
 
 
 def send_changes(attempt: Attempt, step: SendChanges) -> Work:
@@ -250,9 +241,9 @@ def _keep_rejected(attempt: Attempt, rejected: Sequence[RejectedRow], receipt: R
     if not rejected:
         return
     runtime = attempt.runtime
-    now = runtime.clock()
+    now, at = runtime.clock(), json.dumps(_pinned(attempt).position.as_json())
     rows = attempt.spark.createDataFrame(
-        [(receipt.seq, each.row, each.code, each.message, now) for each in rejected], REJECTED_SCHEMA
+        [(receipt.seq, at, each.row, each.code, each.message, now) for each in rejected], TABLE_QUARANTINE_SCHEMA
     )
     commit_quarantine(
         runtime,
@@ -261,6 +252,6 @@ def _keep_rejected(attempt: Attempt, rejected: Sequence[RejectedRow], receipt: R
         rows,
         replace(receipt, rejected=len(rejected)),
         count=len(rejected),
-        schema=REJECTED_SCHEMA,
+        schema=TABLE_QUARANTINE_SCHEMA,
     )
     runtime.failpoint("sink-rejected-kept")
