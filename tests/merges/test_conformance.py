@@ -30,7 +30,7 @@ def all_but(*names):
 
 
 class Majority(MergedTable):
-    """The merge of the page "Strategies and merges"."""
+    """The merge of the page "Strategies, merges and sinks"."""
 
     merge = "majority"
     options = {"majority.at-least": "2"}

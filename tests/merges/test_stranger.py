@@ -1,4 +1,4 @@
-"""A merge that exists only on the page "Strategies and merges": refreshed, union read, explained and verified."""
+"""A merge that exists only on the page of extensions: refreshed, union read, explained and verified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A strategy that exists only on the page "Strategies and merges" refreshes a table, is explained, and is verified."""
+"""A strategy that exists only on the page of extensions refreshes a table, is explained, and is verified."""
 
 from __future__ import annotations
 

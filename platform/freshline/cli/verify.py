@@ -31,9 +31,7 @@ from freshline.report.table_text import count_text, duration_text, padded, print
 @click.option("--sinks", is_flag=True, help="Compare all sinks with their tables, and nothing else.")
 @project_option
 @json_option
-def command(
-    tables: Sequence[str], partitions: Sequence[str], sinks: bool, project: Path | None, as_json: bool
-) -> int:
+def command(tables: Sequence[str], partitions: Sequence[str], sinks: bool, project: Path | None, as_json: bool) -> int:
     """Compute tables again at the positions of their newest refresh, and compare the rows.
 
     The rows of a sink are read from its system and compared with its table. Rows of refreshes whose inputs are no

@@ -181,7 +181,9 @@ def drop(
     for each in graph.with_beside([name]):
         _forget(settings, each)
     data = "." if purge else f", its data stays in {left.path(name)}."
-    return DeclarationChange(name, away, True, f"dropped: {name}. Its declaration is in {away}{data}")
+    spec = graph.spec(name)
+    outside = "" if not isinstance(spec, TableSpec) or spec.sink is None else f" {spec.sink.left_behind}"
+    return DeclarationChange(name, away, True, f"dropped: {name}. Its declaration is in {away}{data}{outside}".rstrip())
 
 
 def _require_own(spec: Spec) -> None:

@@ -9,7 +9,7 @@ here comes from the arguments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -58,7 +58,7 @@ class Definition:
 
     `query` is SQL, None for a table in Python. `arrival`: rows of the past cannot be computed again as they were.
     `rest` is whatever else counts, as a text. `models` are the files of models, by SHA-256, that all rows follow;
-    neither `query` nor `rest` has them.
+    neither `query` nor `rest` has them. `sent`: the rows are those of a sink, which are compared with its table anew.
     """
 
     fingerprint: str
@@ -69,6 +69,7 @@ class Definition:
     arrival: bool
     rest: str
     models: Mapping[str, str] = field(default_factory=dict)
+    sent: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """The object that is kept beside the tables."""
@@ -112,6 +113,7 @@ def definition_of(spec: TableSpec) -> Definition:
         ),
         rest=repr((_rest(spec), sorted(map(str, spec.lookups)), calls, *numbers, *([asked] if asked else []))),
         models=models,
+        sent=spec.sink is not None,
     )
 
 
@@ -127,6 +129,9 @@ def classify_change(before: Definition | None, after: Definition) -> DefinitionC
     """The class of a change of a declaration; `before` is None where nobody kept the one of the older fingerprint."""
     if before is not None and before.fingerprint == after.fingerprint:
         return DefinitionChange(ChangeClass.UNCHANGED)
+    if after.sent:
+        # Whatever changed, all rows are compared with those of the table, so none of an older declaration stays.
+        return DefinitionChange(ChangeClass.ADDITIVE, ("all rows are sent again",))
     code_changed = DefinitionChange(ChangeClass.ADDITIVE, ("its code changed, and every refresh computes it whole",))
     if before is None:
         unknown = DefinitionChange(ChangeClass.BREAKING, ("what it said before is not known any more",))
@@ -134,13 +139,9 @@ def classify_change(before: Definition | None, after: Definition) -> DefinitionC
     # The columns of a function are known when it is called.
     known = after.query is not None or bool(after.columns)
     lost = [column for column in before.columns if known and column not in after.columns]
-    destroyed = [f"column {column} goes away" for column in lost]
-    if before.primary_key != after.primary_key:
-        destroyed.append(f"PRIMARY KEY was {_names(before.primary_key)}, is {_names(after.primary_key)}")
-    if before.partitioned_by != after.partitioned_by:
-        destroyed.append(f"PARTITIONED BY was {_names(before.partitioned_by)}, is {_names(after.partitioned_by)}")
+    destroyed = _destroyed(before, after, lost)
     if destroyed:
-        return DefinitionChange(ChangeClass.DESTRUCTIVE, tuple(destroyed))
+        return DefinitionChange(ChangeClass.DESTRUCTIVE, destroyed)
     if after.query is None:
         return code_changed
     if before.query is None:
@@ -164,6 +165,16 @@ def classify_change(before: Definition | None, after: Definition) -> DefinitionC
     if not about and before.columns == after.columns:
         return DefinitionChange(ChangeClass.BREAKING, ("what rows follow from changed",))
     return DefinitionChange(ChangeClass.ADDITIVE, about or ("the order of its columns",))
+
+
+def _destroyed(before: Definition, after: Definition, lost: Sequence[str]) -> tuple[str, ...]:
+    """The parts of what is stored that go away."""
+    found = [f"column {column} goes away" for column in lost]
+    if before.primary_key != after.primary_key:
+        found.append(f"PRIMARY KEY was {_names(before.primary_key)}, is {_names(after.primary_key)}")
+    if before.partitioned_by != after.partitioned_by:
+        found.append(f"PARTITIONED BY was {_names(before.partitioned_by)}, is {_names(after.partitioned_by)}")
+    return tuple(found)
 
 
 def may_keep_rows(before: Definition, after: Definition) -> bool:

@@ -226,8 +226,7 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
     before = read_definition(runtime.warehouse.root, receipt.fingerprint)
     change = classify_change(before, definition_of(spec))
     if spec.sink is not None:
-        # All its rows are compared with the table's, so nothing of the old declaration stays.
-        return change.text or "the sink"
+        return change.text
     by_span = request.partitions and spec.time_partitions is not None and receipt.spans is not None
     if by_span and change.kind is not ChangeClass.DESTRUCTIVE:
         # Its receipt says which partitions are of which declaration, so a backfill may replace them one by one.

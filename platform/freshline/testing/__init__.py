@@ -22,6 +22,7 @@ from freshline.testing.crash import Crash
 from freshline.testing.formats import check_format
 from freshline.testing.lab import Lab
 from freshline.testing.merges import MergedTable, check_merge
+from freshline.testing.sinks import SinkSystem, check_sink
 
 __all__ = [
     "ClaimsError",
@@ -31,9 +32,11 @@ __all__ = [
     "LandingFolder",
     "MergedTable",
     "Service",
+    "SinkSystem",
     "System",
     "check_channel",
     "check_connector",
     "check_format",
     "check_merge",
+    "check_sink",
 ]
