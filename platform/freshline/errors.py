@@ -76,6 +76,8 @@ FreshlineError                      code, retry_helps, where
 ├── ExtensionFailedError            a class of another package raised, or does not keep what its seam asks
 ├── IngestError                     a post of events is refused, and nothing of it is stored
 │   └── IngestBusyError             a post of events cannot be taken now
+├── ChangesError                    a request to follow a table is refused
+│   └── ChangesBusyError            too many clients follow tables of one engine
 ├── DeliveryError                   a channel did not accept an alert
 ├── CancelledError                  the request was cancelled
 ├── RequestError                    a request or statement is not possible
@@ -789,6 +791,19 @@ class IngestBusyError(IngestError):
     """A post of events cannot be taken now: too many arrive, or the disk is full or away. Send it again later."""
 
     code = "INGEST_BUSY"
+    retry_helps = True
+
+
+class ChangesError(FreshlineError):
+    """A request to follow a table is refused."""
+
+    code = "CHANGES"
+
+
+class ChangesBusyError(ChangesError):
+    """Too many clients follow tables of one engine. Ask again later."""
+
+    code = "CHANGES_BUSY"
     retry_helps = True
 
 

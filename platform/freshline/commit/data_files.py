@@ -8,7 +8,7 @@ one that is not known here is left to Spark: None is the answer then.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -138,7 +138,21 @@ def read_file(table: DeltaTable, file: Path, partition: Mapping[str, Any]) -> pa
 
     Raises OSError or ArrowException where it cannot be read.
     """
-    rows = pq.ParquetFile(file, coerce_int96_timestamp_unit=TIMES.coerce_int96_timestamp_unit).read()
+    return _of_table(table, _parquet(file).read(), partition)
+
+
+def read_pieces(table: DeltaTable, file: Path, partition: Mapping[str, Any], rows: int) -> Iterator[pa.Table]:
+    """As `read_file`, in pieces of at most so many rows, in their order."""
+    for batch in _parquet(file).iter_batches(rows):
+        yield _of_table(table, pa.Table.from_batches([batch]), partition)
+
+
+def _parquet(file: Path) -> pq.ParquetFile:
+    return pq.ParquetFile(file, coerce_int96_timestamp_unit=TIMES.coerce_int96_timestamp_unit)
+
+
+def _of_table(table: DeltaTable, rows: pa.Table, partition: Mapping[str, Any]) -> pa.Table:
+    """Rows of a file as the table has them."""
     physical: dict[str, str] = {}
     if _mode(table) != "none":
         kind = json.loads(table.schema().to_json())

@@ -181,12 +181,17 @@ def read_commit(path: Path, version: int) -> Commit | None:
     return Commit(version, info, tuple(actions))
 
 
+def commit_file(path: Path, version: int) -> Path:
+    """The file of a commit."""
+    return path / "_delta_log" / f"{version:020d}.json"
+
+
 def commit_digest(path: Path, version: int) -> str | None:
     """A digest that no other commit with the same number has; None where the commit's file is gone.
 
     Raises SourceError for one that cannot be read.
     """
-    file = path / "_delta_log" / f"{version:020d}.json"
+    file = commit_file(path, version)
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     except FileNotFoundError:

@@ -51,10 +51,11 @@ WHOLES = {
 PYTHON = ("python-time-limit", "python-memory")
 GUARD = ("dagster-hosts", "dagster-token", "dagster-read-only")
 METRICS = ("metrics-token",)
+FOLLOWED = ("changes-token",)
 LOOKS = ("sample-rows", "masked-columns", "declaration-link")
 TRAVEL = ("openlineage", "otel")
 OTHERS = ("spark-confs", "idle-seconds", "parallel-refreshes", *PYTHON, "umask", "log-format", "alerts")
-KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, *METRICS, *LOOKS, *TRAVEL, *OTHERS)
+KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, *METRICS, *FOLLOWED, *LOOKS, *TRAVEL, *OTHERS)
 LOG_FORMATS = ("text", "json")
 # The fields of Settings that are not called like their keys.
 FIELDS = {"python-time-limit": "python_seconds"}
@@ -224,6 +225,7 @@ class _Reader:
             "dagster-hosts": self.hosts,
             "dagster-token": self.reference,
             "metrics-token": self.reference,
+            "changes-token": self.reference,
             "dagster-read-only": self.flag,
             "python-time-limit": lambda key: float(self.freshness(key, DEFAULT_FRESHNESS).seconds),
             "python-memory": self.memory,

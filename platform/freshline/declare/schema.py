@@ -98,6 +98,7 @@ def _own_settings() -> dict[str, Schema]:
         "dagster-token": reference,
         "dagster-read-only": _FLAG,
         "metrics-token": reference,
+        "changes-token": reference,
         "masked-columns": _list(_matching(settings.COLUMN)),
         "declaration-link": {"anyOf": [{"const": "none"}, _matching(settings.LINK)]},
         "openlineage": _table(_destination(OPENLINEAGE_KEYS)),

@@ -35,6 +35,7 @@ from freshline.commit.purge import finish_purges
 from freshline.declare.graph import Graph
 from freshline.declare.project import find_project, read_settings
 from freshline.engine import spark
+from freshline.engine.changes import Changes
 from freshline.engine.connector_jars import provide_connector_jars
 from freshline.engine.declarations import Declarations
 from freshline.engine.down_mark import require_not_down
@@ -352,8 +353,9 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         ingest = _open_ingest(lambda: declarations.graph, settings.root, failpoint)
         if ingest is not None:
             stack.callback(ingest.close)
-        server = EngineServer(None, token, listener, ingest=ingest, scrape_token=scrape_token)
-        # Posts need neither Spark nor the control store.
+        changes = Changes(lambda: declarations.graph, settings, os.environ)
+        server = EngineServer(None, token, listener, ingest=ingest, changes=changes, scrape_token=scrape_token)
+        # Posts and those who follow tables need neither Spark nor the control store.
         server.start()
         stack.callback(server.stop)
         control = ControlStore.open(settings.control_store, settings.umask)
@@ -407,6 +409,8 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         server.attach(engine)
         # Before Spark ends: requests of the engine want it.
         stack.callback(server.stop)
+        # And before that: answers that have no end of their own.
+        stack.callback(changes.close)
         state = EngineState(
             process=ProcessId.own(),
             jvm=jvm,

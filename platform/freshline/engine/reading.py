@@ -30,6 +30,7 @@ from freshline.reads.rows import read_rows as rows_at
 from freshline.values.freshness import parse_seconds
 from freshline.values.names import TableName
 from freshline.values.settings import Settings
+from freshline.values.spec import Spec
 
 Place = int | datetime | str
 Clock = Callable[[], datetime]
@@ -55,10 +56,17 @@ class ReadStep:
 
 
 @dataclass(frozen=True)
-class _Table:
+class StoredTable:
+    """A declared table or source, and the Delta table that has its rows."""
+
     name: TableName
     path: Path
     settings: Settings
+
+    @classmethod
+    def of(cls, spec: Spec, settings: Settings) -> StoredTable:
+        """The table of a declaration."""
+        return cls(spec.name, Warehouse(settings.warehouse).location(spec), settings)
 
     @property
     def warehouse(self) -> Warehouse:
@@ -130,7 +138,7 @@ class TableReader:
     position: after a restart reading goes on behind the last portion that was committed.
     """
 
-    def __init__(self, found: _Table, begin: Read, consumer: Consumer | None, clock: Clock) -> None:
+    def __init__(self, found: StoredTable, begin: Read, consumer: Consumer | None, clock: Clock) -> None:
         self._found = found
         self._begin: Read | None = begin
         self._then = begin.then
@@ -221,21 +229,7 @@ def open_reader(
         raise ReadError(f"there is no mode {mode!r}. There are {', '.join(ReadMode)}.", where=str(found.name))
     known = None if consumer_id is None else read_consumer(found.warehouse, require_consumer_name(consumer_id))
     if known is not None:
-        _require_in_force(found.warehouse, known.name, clock())
-        if known.table_id != table_id(found.path):
-            raise ConsumerError(
-                f"consumer {known.name} read {known.table}, which is another table than {found.name} is now. "
-                f"Drop it with `freshline consumers drop {known.name}`.",
-                where=str(found.name),
-            )
-        there = commit_digest(found.path, known.version)
-        if known.commit is not None and there is not None and known.commit != there:
-            raise ConsumerError(
-                f"consumer {known.name} read version {known.version} of {found.name}, and another commit has this "
-                "number now: the log of the table had lost its newest commits. Drop it with "
-                f"`freshline consumers drop {known.name}`, register it anew and read the newest rows.",
-                where=str(found.name),
-            )
+        require_known(found, known, clock())
         history.require_changes(known.version, history.newest)
         first = history.require_rows(known.version) if known.rows_first else None
         begin = Read(first, known.version, history.newest, history.newest)
@@ -279,6 +273,13 @@ def register_consumer(
     require_consumer_name(name)
     history = read_history(found.path, str(found.name))
     at = history.newest if version is None else version
+    return register_on(found, name, at, rows_first, _seconds(expires_after), clock())
+
+
+def register_on(
+    found: StoredTable, name: str, at: int, rows_first: bool, expiry_seconds: int, now: datetime
+) -> Consumer:
+    """As `register_consumer`, on a table that was found, behind version `at`."""
     consumer = keep_consumer(
         found.warehouse,
         name=name,
@@ -286,8 +287,8 @@ def register_consumer(
         table_id=table_id(found.path),
         version=at,
         commit=commit_digest(found.path, at),
-        expiry_seconds=_seconds(expires_after),
-        now=clock(),
+        expiry_seconds=expiry_seconds,
+        now=now,
         rows_first=rows_first,
         new=True,
     )
@@ -326,6 +327,25 @@ def require_consumer_name(name: str) -> str:
         raise ConsumerError(error.message) from error
 
 
+def require_known(found: StoredTable, known: Consumer, now: datetime) -> None:
+    """A consumer may go on: it is in force, and read this very table. Raises ConsumerError, ConsumerExpiredError."""
+    _require_in_force(found.warehouse, known.name, now)
+    if known.table_id != table_id(found.path):
+        raise ConsumerError(
+            f"consumer {known.name} read {known.table}, which is another table than {found.name} is now. "
+            f"Drop it with `freshline consumers drop {known.name}`.",
+            where=str(found.name),
+        )
+    there = commit_digest(found.path, known.version)
+    if known.commit is not None and there is not None and known.commit != there:
+        raise ConsumerError(
+            f"consumer {known.name} read version {known.version} of {found.name}, and another commit has this "
+            "number now: the log of the table had lost its newest commits. Drop it with "
+            f"`freshline consumers drop {known.name}`, register it anew and read the newest rows.",
+            where=str(found.name),
+        )
+
+
 def _require_in_force(warehouse: Warehouse, name: str, now: datetime) -> None:
     known = read_consumer(warehouse, name)
     if known is None:
@@ -339,7 +359,7 @@ def _require_in_force(warehouse: Warehouse, name: str, now: datetime) -> None:
         )
 
 
-def _find(table: str, project: Project) -> _Table:
+def _find(table: str, project: Project) -> StoredTable:
     settings = project_settings(project)
     try:
         name = TableName.parse(table)
@@ -349,13 +369,13 @@ def _find(table: str, project: Project) -> _Table:
     graph, warehouse = standing.graph, Warehouse(settings.warehouse)
     if name in standing.left_out and exists(warehouse.path(name)):
         # Stored rows stay readable, whatever mistakes the declaration has.
-        return _Table(name, warehouse.path(name), settings)
+        return StoredTable(name, warehouse.path(name), settings)
     standing.require([name])
     spec = graph.require_rows(name)
-    return _Table(spec.name, warehouse.location(spec), settings)
+    return StoredTable(spec.name, warehouse.location(spec), settings)
 
 
-def _place(found: _Table, place: Place | None) -> int:
+def _place(found: StoredTable, place: Place | None) -> int:
     """The version that a place means. Raises ReadError."""
     table = str(found.name)
     history = read_history(found.path, table)
@@ -375,7 +395,7 @@ def _place(found: _Table, place: Place | None) -> int:
     return history.require_rows(place)
 
 
-def _newest(found: _Table) -> int:
+def _newest(found: StoredTable) -> int:
     version = newest_version(found.path)
     if version is None:
         raise ReadError("the table is gone.", where=str(found.name))

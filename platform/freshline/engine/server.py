@@ -5,8 +5,9 @@ when a name server is made to point at this machine. Polling for events is answe
 
 A scrape of `/metrics` may bear a token of its own, which opens nothing else.
 
-Posts of events to `/ingest/` bear tokens of their own, which open nothing else (`ingest.py`). They are taken as soon as
-the server has started, and everything else when there is an engine behind it.
+Posts of events to `/ingest/` bear tokens of their own, which open nothing else (`ingest.py`), and so do those who
+follow tables at `/changes/` (`changes.py`). Both are served as soon as the server has started, and everything else when
+there is an engine behind it.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ LONGEST_WAIT_SECONDS = 30.0
 METRICS = "/metrics"
 # The paths of posts of events.
 PREFIX = "/ingest/"
+# The paths of the changes of tables.
+CHANGES = "/changes/"
 _LARGEST_BODY = 4 << 20
 _START_SECONDS = 20.0
 
@@ -79,7 +82,7 @@ class EngineServer:
     """Serves one engine in a thread of its own; a request must be whole within `request_seconds`.
 
     Without a `control` it answers 503 to whoever knows the token, until it is given one by `attach`. `ingest` takes
-    posts of events. `scrape_token` opens `/metrics` and nothing else.
+    posts of events, and `changes` those who follow tables. `scrape_token` opens `/metrics` and nothing else.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class EngineServer:
         listener: socket.socket,
         *,
         ingest: ASGIApp | None = None,
+        changes: ASGIApp | None = None,
         scrape_token: str | None = None,
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
@@ -96,7 +100,7 @@ class EngineServer:
         self._app: ASGIApp = _answer_later if control is None else application(control)
         self.port = int(listener.getsockname()[1])
         config = uvicorn.Config(
-            TokenGuard(self._serve, token, self.port, ingest, scrape_token),
+            TokenGuard(self._serve, token, self.port, ingest, scrape_token, changes),
             http=bounded(request_seconds=request_seconds),
             log_config=None,
             access_log=False,
@@ -139,7 +143,8 @@ class EngineServer:
 class TokenGuard:
     """Lets through what bears the token and names a loopback host.
 
-    Posts to `ingest` bear others, which it judges. `scrape_token` lets a reader of the metrics through.
+    Requests to `ingest` and `changes` bear others, which these judge. `scrape_token` lets readers
+    of the metrics through.
     """
 
     app: ASGIApp
@@ -147,6 +152,7 @@ class TokenGuard:
     port: int
     ingest: ASGIApp | None = None
     scrape_token: str | None = None
+    changes: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -154,6 +160,8 @@ class TokenGuard:
         headers = {key.lower(): value for key, value in scope["headers"]}
         if self.ingest is not None and scope["path"].startswith(PREFIX):
             answer = self.foreign(headers) or self.ingest
+        elif self.changes is not None and scope["path"].startswith(CHANGES):
+            answer = self.foreign(headers) or self.changes
         elif self.scrapes(scope, headers):
             answer = self.foreign(headers) or self.app
         else:

@@ -7,7 +7,7 @@ is no longer there is an error, never fewer rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from freshline.commit.data_files import (
     masked,
     read_file,
     read_masks,
+    read_pieces,
     read_stored,
 )
 from freshline.commit.delta_log import Commit, newest_version, open_table, read_commit
@@ -59,7 +60,7 @@ def read_rows(path: Path, table: str, version: int, columns: Sequence[str] | Non
     try:
         return read_stored(opened, path, wanted)
     except (DeltaError, OSError, pa.ArrowException) as error:
-        raise _gone(table, f"version {version}", error) from error
+        raise gone(table, f"version {version}", error) from error
     except KeyError as error:
         raise ReadError(f"version {version} has no column {error}.", where=table) from error
     except ValueError as error:
@@ -98,14 +99,15 @@ def read_changes(path: Path, table: str, after: int, to: int) -> pa.Table | None
     for version in range(after + 1, to + 1):
         commit = read_commit(path, version)
         if commit is None:
-            raise _gone(table, f"the changes of version {version}", "its commit is no longer in the log")
+            raise gone(table, f"the changes of version {version}", "its commit is no longer in the log")
         at = datetime.fromtimestamp(int(commit.info.get("timestamp", 0)) / 1000, UTC)
         try:
-            changed = _changed_rows(opened, path, commit)
+            pieces = changed_pieces(opened, path, commit)
+            if pieces is None:
+                return None
+            changed = list(pieces)
         except (OSError, pa.ArrowException) as error:
-            raise _gone(table, f"a file of the changes of version {version}", error) from error
-        if changed is None:
-            return None
+            raise gone(table, f"a file of the changes of version {version}", error) from error
         for rows, kind in changed:
             said = pa.table(
                 {
@@ -119,31 +121,56 @@ def read_changes(path: Path, table: str, after: int, to: int) -> pa.Table | None
     return pa.concat_tables(parts)
 
 
-def _changed_rows(opened: DeltaTable, path: Path, commit: Commit) -> list[tuple[pa.Table, str | None]] | None:
-    """The changed rows of a commit by files, each with its kind (None: a column says it); None for Spark's."""
+def changed_pieces(
+    opened: DeltaTable, path: Path, commit: Commit, rows: int | None = None
+) -> Iterator[tuple[pa.Table, str | None]] | None:
+    """The changed rows of a commit, each piece with its kind (None: a column says it); None for Spark's.
 
-    def read(action: Mapping[str, Any]) -> pa.Table:
-        return read_file(opened, path / unquote(str(action["path"])), action.get("partitionValues") or {})
-
+    A piece is a file, or with `rows` at most so many rows of one in which none is marked as deleted. The order is the
+    same each time. The iterator raises OSError or ArrowException where a file cannot be read.
+    """
     written = [action["cdc"] for action in commit.actions if "cdc" in action]
     if written:
-        return [(read(action), None) for action in written]
-    gone, came = (commit.data_actions(kind) for kind in ("remove", "add"))
-    before = _masks(path, commit.version - 1, gone)
+        return ((piece, None) for action in written for piece in _pieces(opened, path, action, None, rows))
+    away, came = (commit.data_actions(kind) for kind in ("remove", "add"))
+    before = _masks(path, commit.version - 1, away)
     after = _masks(path, commit.version, came)
     if before is None or after is None:
         return None
+    return _pieces_of_files(opened, path, (away, before), (came, after), rows)
+
+
+def _pieces_of_files(
+    opened: DeltaTable,
+    path: Path,
+    away: tuple[Sequence[Mapping[str, Any]], Masks],
+    came: tuple[Sequence[Mapping[str, Any]], Masks],
+    rows: int | None,
+) -> Iterator[tuple[pa.Table, str | None]]:
+    (removed, before), (added, after) = away, came
     # A file that stays with other rows of it marked as deleted is taken out and put in.
-    again = {str(action["path"]) for action in gone} & {str(action["path"]) for action in came}
-    found: list[tuple[pa.Table, str | None]] = []
-    for action in came:
+    again = {str(action["path"]) for action in removed} & {str(action["path"]) for action in added}
+    for action in added:
         name = str(action["path"])
         if name in again:
-            back, away = kept_and_gone(read(action), before.get(_file(name)), after.get(_file(name)))
-            found += [(away, "delete"), (back, "insert")]
-    found += [(masked(read(one), before.get(_file(one["path"]))), "delete") for one in gone if one["path"] not in again]
-    found += [(masked(read(one), after.get(_file(one["path"]))), "insert") for one in came if one["path"] not in again]
-    return found
+            whole = next(_pieces(opened, path, action, None, None))
+            back, gone_rows = kept_and_gone(whole, before.get(_file(name)), after.get(_file(name)))
+            yield from ((gone_rows, "delete"), (back, "insert"))
+    for actions, masks, kind in ((removed, before, "delete"), (added, after, "insert")):
+        for action in actions:
+            if action["path"] not in again:
+                for piece in _pieces(opened, path, action, masks.get(_file(action["path"])), rows):
+                    yield piece, kind
+
+
+def _pieces(
+    opened: DeltaTable, path: Path, action: Mapping[str, Any], mask: pa.BooleanArray | None, rows: int | None
+) -> Iterator[pa.Table]:
+    file, partition = path / unquote(str(action["path"])), action.get("partitionValues") or {}
+    if rows is None or mask is not None:
+        yield masked(read_file(opened, file, partition), mask)
+    else:
+        yield from read_pieces(opened, file, partition, rows)
 
 
 def _masks(path: Path, version: int, actions: Sequence[Mapping[str, Any]]) -> Masks | None:
@@ -160,8 +187,10 @@ def _file(path: str) -> str:
     return unquote(path).rpartition("/")[2]
 
 
-def net_changes(changes: pa.Table) -> pa.Table:
+def net_changes(changes: pa.Table, *, in_order: bool = False) -> pa.Table:
     """The changes without those that undo each other: `insert` and `delete` by values.
+
+    With `in_order` the same changes give the same order of rows each time, which is that of their first ones.
 
     >>> rows = {"a": [1, 1, 2], "_change_type": ["insert", "delete", "insert"]}
     >>> left = net_changes(pa.table(rows | {"_commit_version": [1, 2, 2], "_commit_timestamp": [0, 1, 1]}))
@@ -175,7 +204,8 @@ def net_changes(changes: pa.Table) -> pa.Table:
         return _net_nested(rows, sign)
     # Under names of their own: a column may be called as the count is.
     own = [f"c{number}" for number in range(len(names))]
-    grouped = rows.rename_columns(own).append_column("net", sign).group_by(own).aggregate([("net", "sum")])
+    signed = rows.rename_columns(own).append_column("net", sign)
+    grouped = signed.group_by(own, use_threads=not in_order).aggregate([("net", "sum")])
     return _repeated(grouped.select(own).rename_columns(names), grouped["net_sum"].to_pylist())
 
 
@@ -201,7 +231,8 @@ def _is_own(name: str) -> bool:
     return name.lower().startswith(OWN)
 
 
-def _gone(table: str, what: str, error: Exception | str) -> ReadError:
+def gone(table: str, what: str, error: Exception | str) -> ReadError:
+    """The error for rows or changes of a table that cannot be read any more."""
     first, _, _ = str(error).partition("\n")
     return ReadError(
         f"{what} cannot be read: {first}. Its files may have been removed; read the newest rows.",

@@ -107,6 +107,7 @@ class Settings:
     java_home: Path | None = None
     engine_port: int = 0  # 0: any free port
     metrics_token: str | None = None  # a reference; None: each engine makes one and writes it into the state
+    changes_token: str | None = None  # a reference; None: nobody follows tables by HTTP
     connect_port: int = 0
     dagster_port: int = 3000
     dagster_hosts: tuple[str, ...] = ()  # what the UI may be called beside loopback, lower case, `name` or `name:port`
