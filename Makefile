@@ -67,6 +67,7 @@ $(SETUP): uv.lock pyproject.toml platform/freshline/engine/jars_lock.json Makefi
 	if [ -n "$$python" ]; then UV_PYTHON_DOWNLOADS=never; export UV_PYTHON_DOWNLOADS; \
 	else echo "$$newer is newer than what Spark is pinned for: uv fetches Python 3.13 beside it"; python=3.13; fi; \
 	"$$uv" sync --frozen --quiet --python "$$python"; \
+	UV_PROJECT_ENVIRONMENT=.venv-views "$$uv" sync --frozen --quiet --python "$$python" --only-group views; \
 	$(BIN)/python -m freshline.engine.java >/dev/null 2>&1 || { \
 	    echo "no Java 17 or newer here: taking the one of the extra 'java'"; \
 	    "$$uv" sync --frozen --quiet --python "$$python" --extra java; }; \

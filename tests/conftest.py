@@ -16,6 +16,7 @@ from freshline.values.settings import Settings
 from tests import mariadb as mariadb_server
 from tests.browser import load_pictures, require_chromium
 from tests.lanes import is_in_long_lane
+from tests.metastore import MetastoreServer, require_java, running_metastore
 from tests.postgres import PostgresServer, require_programs, running_server
 from tests.rabbitmq import RabbitServer, find_server, running_rabbitmq
 from tests.servers.clickhouse import ClickHouseServer, running_clickhouse
@@ -131,6 +132,13 @@ def rabbitmq() -> Iterator[RabbitServer]:
             pytest.fail("RabbitMQ is required here and not installed (on Debian: apt-get install rabbitmq-server)")
         pytest.skip("RabbitMQ is not installed (on Debian: apt-get install rabbitmq-server)")
     with running_rabbitmq(program) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def metastore() -> Iterator[MetastoreServer]:
+    """A Hive metastore of this run; skipped where no JDK is installed, unless the environment requires it."""
+    with running_metastore(require_java()) as server:
         yield server
 
 

@@ -20,7 +20,18 @@ LIBRARY = ROOT / "platform" / "freshline"
 SENTENCE = ("values", "sql", "declare", "freshness", "query", "plan", "compute", "commit", "report")
 # Packages that compose the sentence, and then those who call it. A door may import another door's client, not the
 # reverse of the order here, except that `engine` is what every other door talks to.
-AFTER_THE_SENTENCE = ("sources", "sinks", "merges", "refresh", "strategies", "ingest", "run", "reads", "manage")
+AFTER_THE_SENTENCE = (
+    "catalogs",
+    "sources",
+    "sinks",
+    "merges",
+    "refresh",
+    "strategies",
+    "ingest",
+    "run",
+    "reads",
+    "manage",
+)
 DOORS = ("engine", "dagster", "cli", "testing")
 # They import nothing else of the library.
 ANYWHERE = ("errors", "version", "patterns", "keyed")
@@ -65,6 +76,7 @@ def test_a_folder_imports_from_those_before_it_only():
         "errors": {"errors"},
         "patterns": {"patterns"},
         "keyed": {"keyed"},
+        "catalogs": {*ANYWHERE, *SENTENCE, "catalogs"},
         "sources": {*ANYWHERE, *SENTENCE[:-1], "sources"},
         "sinks": {*ANYWHERE, *SENTENCE[:-1], "sources", "sinks"},
         "merges": {*ANYWHERE, *SENTENCE[:-2], "merges"},
@@ -139,7 +151,7 @@ def test_private_modules_of_dagster_are_imported_in_one_place():
             assert before.startswith("# "), f"{module} has no reason"
 
 
-HEAVY = ("pyspark", "dagster", "deltalake", "py4j", "pandas", "pyarrow", "opentelemetry", "openlineage")
+HEAVY = ("pyspark", "dagster", "deltalake", "py4j", "pandas", "pyarrow", "opentelemetry", "openlineage", "thrift")
 
 
 # Of connectors and formats the half that declarations and receipts need; reading them needs Spark.
@@ -151,6 +163,8 @@ LIGHT_SOURCES = (
         for name in ("json", "csv", "avro", "json_schema", "debezium", "debezium_avro", "protobuf", "registry")
     ),
 )
+# Of catalogs the half that settings need.
+LIGHT_CATALOGS = ("catalogs/*/registrar.py",)
 # Of strategies the rules, which EXPLAIN asks, and of merges the half that declarations need.
 RULES = (
     "strategies/*/rule.py",
@@ -168,6 +182,7 @@ RULES = (
         *(f"{room}/**/*.py" for room in ("values", "sql", "declare", "freshness", "query", "plan", "manage", "cli")),
         *RULES,
         *LIGHT_SOURCES,
+        *LIGHT_CATALOGS,
     ],
 )
 def test_importing_it_loads_nothing_heavy(files):

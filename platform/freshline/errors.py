@@ -79,6 +79,7 @@ FreshlineError                      code, retry_helps, where
 ├── ChangesError                    a request to follow a table is refused
 │   └── ChangesBusyError            too many clients follow tables of one engine
 ├── DeliveryError                   a channel did not accept an alert
+├── CatalogError                    a catalog is away, or refuses an entry
 ├── CancelledError                  the request was cancelled
 ├── RequestError                    a request or statement is not possible
 │   ├── ForbiddenStatementError     a statement does more than compute rows from declared tables
@@ -821,6 +822,20 @@ class DeliveryError(FreshlineError):
     ) -> None:
         self.final = final
         self.status = status
+        super().__init__(message, where=where)
+
+
+class CatalogError(FreshlineError):
+    """A catalog in which tables are entered is away, or refuses. The tables themselves are kept all the same.
+
+    `where` is the catalog's table of settings. `refused`: it answered, and another try is of no use without a change.
+    """
+
+    code = "CATALOG"
+    retry_helps = True
+
+    def __init__(self, message: str, *, where: str | None = None, refused: bool = False) -> None:
+        self.refused = refused
         super().__init__(message, where=where)
 
 

@@ -26,6 +26,7 @@ from freshline.errors import FreshlineError
 from freshline.report.metrics.families import families_of
 from freshline.testing.models import linear_model
 from freshline.values.alert_settings import ALERT_KEYS, CHANNEL_OPTIONS
+from freshline.values.catalog_settings import CATALOG_KEYS
 from freshline.values.destination_settings import OPENLINEAGE_KEYS, OTEL_KEYS
 from freshline.values.options import TABLE_OPTIONS
 from freshline.values.reason import CODES
@@ -33,6 +34,8 @@ from freshline.values.receipt import Receipt
 from freshline.values.registry import (
     CONNECTORS_NOT_BUILT,
     FORMATS_NOT_BUILT,
+    REGISTRARS,
+    find_registrar,
     merge_options,
     shipped_connectors,
     shipped_formats,
@@ -179,6 +182,11 @@ DEFINITIONS = {
     "refusals of the guard": ("operations.md", "The guard", set(REFUSALS)),
     "settings of lineage events": ("lineage_traces.md", "Settings of lineage events", set(OPENLINEAGE_KEYS)),
     "settings of traces": ("lineage_traces.md", "Settings of traces", set(OTEL_KEYS)),
+    "settings of catalogs": (
+        "catalogs.md",
+        "Settings",
+        {*CATALOG_KEYS, *(option.name for name in REGISTRARS for option in find_registrar(name).options)},
+    ),
     "variables": ("operations.md", "Variables", {*VARIABLES, "FRESHLINE_ENV"}),
 }
 

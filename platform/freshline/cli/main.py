@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "savepoint": ("freshline.cli.savepoint", "Keep the state of all tables, and restore it."),
     "snapshot": ("freshline.cli.snapshot", "Show the newest versions that agree with each other."),
     "consumers": ("freshline.cli.consumers", "Retain changes of tables for their consumers."),
+    "catalog": ("freshline.cli.catalog", "Enter tables in catalogs, where others find them."),
     "explain": ("freshline.cli.explain", "Show the strategies of refreshes, and why."),
     "tick": ("freshline.cli.tick", "Refresh the tables that are due now, once."),
     "watch": ("freshline.cli.watch", "Send alerts about late and failing tables."),

@@ -16,6 +16,7 @@ from typing import Any
 
 from freshline.errors import SettingsError
 from freshline.values.alert_settings import merged_alerts, read_alerts
+from freshline.values.catalog_settings import merged_catalogs, read_catalogs
 from freshline.values.destination_settings import read_openlineage, read_otel
 from freshline.values.folders import unfit
 from freshline.values.freshness import Freshness
@@ -53,7 +54,7 @@ GUARD = ("dagster-hosts", "dagster-token", "dagster-read-only")
 METRICS = ("metrics-token",)
 FOLLOWED = ("changes-token",)
 LOOKS = ("sample-rows", "masked-columns", "declaration-link")
-TRAVEL = ("openlineage", "otel")
+TRAVEL = ("openlineage", "otel", "catalogs")
 OTHERS = ("spark-confs", "idle-seconds", "parallel-refreshes", *PYTHON, "umask", "log-format", "alerts")
 KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, *METRICS, *FOLLOWED, *LOOKS, *TRAVEL, *OTHERS)
 LOG_FORMATS = ("text", "json")
@@ -171,6 +172,8 @@ def _merged(section: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
     values = {**section, **own}
     if isinstance(section.get("spark-confs"), dict) and isinstance(own.get("spark-confs"), dict):
         values["spark-confs"] = {**section["spark-confs"], **own["spark-confs"]}
+    if "catalogs" in section and "catalogs" in own:
+        values["catalogs"] = merged_catalogs(section["catalogs"], own["catalogs"])
     if "alerts" in section and "alerts" in own:
         values["alerts"] = merged_alerts(section["alerts"], own["alerts"])
     return values
@@ -234,6 +237,7 @@ class _Reader:
             "log-format": self.log_format,
             "openlineage": lambda key: read_openlineage(self.values[key], self.root, self.where),
             "otel": lambda key: read_otel(self.values[key], self.where),
+            "catalogs": lambda key: read_catalogs(self.values[key], self.where),
         }
         return {
             FIELDS.get(key, key.replace("-", "_")): read(key) for key, read in readers.items() if key in self.values

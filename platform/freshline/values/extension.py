@@ -28,6 +28,7 @@ GROUPS = (
     "freshline.formats",
     "freshline.merges",
     "freshline.strategies",
+    "freshline.registrars",
 )
 _OWN = __name__.partition(".")[0]
 _GUARDED = "_freshline_guarded"

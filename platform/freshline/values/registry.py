@@ -1,8 +1,8 @@
-"""Connectors, sinks, formats, merges and strategies by their names: the shipped ones, and those of other packages.
+"""Connectors, sinks, formats, merges, strategies and registrars by name: the shipped ones, and those of other packages.
 
 Another package names its own in the entry points `freshline.connectors`, `freshline.sinks`, `freshline.formats`,
-`freshline.merges` and `freshline.strategies`. Installed packages are searched for names that are not shipped, and only
-then, because the search takes longer than reading a project.
+`freshline.merges`, `freshline.strategies` and `freshline.registrars`. Installed packages are searched for names that are
+not shipped, and only then, because the search takes longer than reading a project.
 
 A shipped connector is loaded when it is asked for, so an installation may lack its folder.
 """
@@ -24,6 +24,7 @@ from freshline.values.format import Format
 from freshline.values.location import Location
 from freshline.values.merge import Merge
 from freshline.values.options import SOURCE_OPTIONS, Option, join_words
+from freshline.values.registrar import Registrar
 from freshline.values.rules import declaration_error, nearest
 from freshline.values.sink import Sink
 
@@ -72,6 +73,10 @@ STRATEGIES = {
     "partition": "freshline.strategies.partition.rule:PartitionStrategy",
     "keys": "freshline.strategies.keys.rule:KeysStrategy",
 }
+REGISTRARS = {
+    "hive": "freshline.catalogs.hive.registrar:Hive",
+    "duckdb": "freshline.catalogs.duckdb.registrar:DuckDb",
+}
 CONNECTORS_NOT_BUILT = (
     "mysql",
     "debezium",
@@ -86,6 +91,7 @@ SINK_GROUP = "freshline.sinks"
 FORMAT_GROUP = "freshline.formats"
 STRATEGY_GROUP = "freshline.strategies"
 MERGE_GROUP = "freshline.merges"
+REGISTRAR_GROUP = "freshline.registrars"
 # The base of each group's classes. That of strategies knows plans, so it is loaded when one is asked for.
 BASES = {
     CONNECTOR_GROUP: "freshline.values.connector:Connector",
@@ -93,6 +99,7 @@ BASES = {
     FORMAT_GROUP: "freshline.values.format:Format",
     MERGE_GROUP: "freshline.values.merge:Merge",
     STRATEGY_GROUP: "freshline.plan.strategy:RefreshStrategy",
+    REGISTRAR_GROUP: "freshline.values.registrar:Registrar",
 }
 
 # The groups whose classes stand in specs, and so in the cache of declarations.
@@ -105,7 +112,7 @@ CACHED: dict[str, type[Any]] = {
 
 
 class ExtensionError(ValueError):
-    """A connector, sink, format, merge, strategy or part of freshline that cannot be used, in one sentence."""
+    """A connector, sink, format, merge, strategy, registrar or part of freshline that cannot be used, in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +152,12 @@ def find_merge(name: str) -> type[Merge]:
 def find_strategy(name: str) -> type[Any]:
     """The strategy of this name, a RefreshStrategy. Raises ExtensionError where there is none, or it cannot be used."""
     found: type[Any] = _find(name, STRATEGIES, STRATEGY_GROUP)
+    return found
+
+
+def find_registrar(name: str) -> type[Registrar]:
+    """The registrar of this name. Raises ExtensionError where there is none, or it cannot be used."""
+    found: type[Registrar] = _find(name, REGISTRARS, REGISTRAR_GROUP)
     return found
 
 
@@ -254,6 +267,8 @@ def _missing(kind: type[Any]) -> str:
         ):
             if not isinstance(getattr(kind, attribute, None), str):
                 return f"has no `{attribute}`, which is {sentence}"
+    if issubclass(kind, Registrar) and not isinstance(getattr(kind, "title", None), str):
+        return "has no `title`, which is its name in sentences"
     options = getattr(kind, "options", ())
     if not isinstance(options, tuple) or not all(isinstance(each, Option) for each in options):
         return "has `options` that are no tuple of Option"

@@ -55,6 +55,19 @@ class AlertSettings:
     channels: tuple[ChannelSettings, ...] = (ChannelSettings("log", "log"),)
 
 
+@dataclass(frozen=True)
+class CatalogSettings:
+    """A catalog in which the tables of a project are entered.
+
+    `type` is hive, duckdb, or the name of a registrar of another package. `options` are the texts of its settings:
+    secrets are references in them, resolved where they are used.
+    """
+
+    name: str
+    type: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
 # As Dagster opens files of this machine too.
 EDITOR_LINK = "vscode://file{file}:{line}"
 
@@ -124,6 +137,7 @@ class Settings:
     declaration_link: str | None = EDITOR_LINK  # with {file} or {path}, and {line}; None: no link
     openlineage: OpenLineageSettings | None = None  # None: no lineage events
     otel: Destination | None = None  # None: no traces
+    catalogs: tuple[CatalogSettings, ...] = ()
     log_format: str = "text"  # or json, one object a line
     umask: int = 0o077  # the permissions that files and folders of the state and the warehouse lack
 

@@ -1,0 +1,1 @@
+"""The registrar `duckdb`: a file of views."""

@@ -1,0 +1,1 @@
+"""The registrar `hive`: tables in a Hive metastore."""
