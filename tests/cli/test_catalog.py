@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
+from datetime import UTC, datetime
 
 import pytest
 
 from freshline.cli.main import run
+from freshline.commit.control_store import ControlStore
 from tests.catalogs.shop import CatalogProject
 
 SETTINGS = '[tool.freshline.catalogs.desk]\ntype = "duckdb"\nfile = "views.sql"\n'
@@ -100,3 +103,30 @@ def test_mistakes_of_the_command_have_a_remedy(shop, capsys):
     shop.settings("")
     assert run(["catalog", "show", "--project", str(shop.root)]) == 1
     assert "no catalog is declared" in capsys.readouterr().err
+
+
+@pytest.mark.seconds
+def test_doctor_has_a_line_about_catalogs(shop, capsys):
+    def line():
+        run(["doctor", "--json", "--project", str(shop.root)])
+        (found,) = (each for each in json.loads(capsys.readouterr().out) if each["name"] == "catalogs")
+        return found["ok"], found["message"]
+
+    assert line() == (True, "desk: 1 tables, 1 changes needed")
+    (shop.root / "views.sql").write_text("CREATE VIEW orders AS SELECT 1;\n")
+    ok, message = line()
+    assert not ok
+    assert "somebody else's entry is here" in message
+    shop.settings("")
+    assert line() == (True, "none declared")
+
+
+def test_a_sync_that_goes_well_ends_the_trouble_that_an_engine_wrote_down(freshline, shop):
+    settings = shop.read_settings()
+    settings.state.mkdir(parents=True, exist_ok=True)
+    with closing(ControlStore.open(settings.control_store, settings.umask)) as store:
+        store.heartbeats.beat("catalog:desk", datetime.now(UTC), {"cause": "x"})
+        freshline("sync", "--dry-run")
+        assert list(store.heartbeats.read()) == ["catalog:desk"]
+        freshline("sync")
+        assert list(store.heartbeats.read()) == []

@@ -20,7 +20,7 @@ from freshline.declare.graph import Graph
 from freshline.errors import FreshlineError
 from freshline.query.resolved import find_lineage
 from freshline.report.descriptions import describe_columns
-from freshline.values.names import PART, TableName, quoted
+from freshline.values.names import PART, TableName, late_name, quoted
 from freshline.values.registrar import CatalogColumn, CatalogEntry
 from freshline.values.spec import TableSpec
 
@@ -54,10 +54,11 @@ class WantedEntries:
 
     def __init__(self, warehouse: Warehouse, warehouse_id: str) -> None:
         self._warehouse = warehouse
-        self._warehouse_id = warehouse_id
+        self.warehouse_id = warehouse_id
         self._stored: dict[TableName, _Stored | None] = {}
         self._graph: Graph | None = None
         self._comments: Mapping[TableName, Mapping[str, str]] = {}
+        self._made: dict[TableName, tuple[_Stored, CatalogEntry]] = {}
         # Tables whose logs cannot be read: their entries stay as they are.
         self.unreadable: dict[TableName, FreshlineError] = {}
 
@@ -68,10 +69,10 @@ class WantedEntries:
         cannot be read keeps the entry that it had here, and is in `unreadable`.
         """
         for name in graph.kept:
-            if changed is None or name in changed or self._stored.get(name) is None:
+            if changed is None or self._stored.get(name) is None or _is_written_with(graph, name, changed):
                 self._read(name)
         if graph is not self._graph:
-            self._graph, self._comments = graph, self._describe(graph)
+            self._graph, self._comments, self._made = graph, self._describe(graph), {}
         return tuple(
             self._entry(graph, name, stored) for name in graph.kept if (stored := self._stored.get(name)) is not None
         )
@@ -108,6 +109,12 @@ class WantedEntries:
         return describe_columns(graph, lineages)
 
     def _entry(self, graph: Graph, name: TableName, stored: _Stored) -> CatalogEntry:
+        known = self._made.get(name)
+        if known is None or known[0] is not stored:
+            known = self._made[name] = (stored, self._make(graph, name, stored))
+        return known[1]
+
+    def _make(self, graph: Graph, name: TableName, stored: _Stored) -> CatalogEntry:
         own = self._comments.get(name, {})
         columns = tuple(
             CatalogColumn(column.name, column.type, own.get(column.name.lower()) or column.comment)
@@ -115,7 +122,14 @@ class WantedEntries:
         )
         spec = graph.spec(name)
         path = str(self._warehouse.path(spec.name))
-        return CatalogEntry(spec.name, path, stored.table_id, self._warehouse_id, columns, spec.comment)
+        return CatalogEntry(spec.name, path, stored.table_id, self.warehouse_id, columns, spec.comment)
+
+
+def _is_written_with(graph: Graph, name: TableName, changed: Collection[TableName]) -> bool:
+    """Whether a refresh of one of these tables writes a table: it is that table, or stands beside it."""
+    spec = graph.spec(name)
+    beside = spec.side_output_of if isinstance(spec, TableSpec) else None
+    return name in changed or beside in changed or any(name == late_name(each) for each in changed)
 
 
 def _type_text(kind: DataType) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,8 @@ def sync(names: tuple[str, ...], dry: bool, project: Path | None, as_json: bool)
     """
     settings = open_settings(project)
     done = list(_syncs(settings, names, dry=dry))
+    if not dry:
+        _forget_trouble(settings, [each.catalog for each in done if each.ok])
     if as_json:
         click.echo(json.dumps([each.as_json() for each in done], indent=2))
         return 0 if all(each.ok for each in done) else FAILED
@@ -84,6 +87,22 @@ def show(project: Path | None, as_json: bool) -> int:
             if each.error is not None:
                 click.echo(f"{each.catalog}: {printable(str(each.error))}")
     return 0 if all(each.error is None for each in done) else FAILED
+
+
+def examine_catalogs(settings: Settings) -> list[tuple[str, bool]]:
+    """A sentence about each declared catalog, and whether it is a problem. Nothing is changed."""
+    found = []
+    for each in _syncs(settings, (), dry=True) if settings.catalogs else ():
+        problem = each.error
+        if problem is None and each.conflicts:
+            from freshline.catalogs.sync import conflict_error
+
+            problem = conflict_error(each.catalog, each.conflicts)
+        if problem is not None:
+            found.append((str(problem), True))
+        else:
+            found.append((f"{each.catalog}: {_summary(each, dry=True)}", False))
+    return found
 
 
 def _summary(done: CatalogSync, *, dry: bool) -> str:
@@ -129,6 +148,18 @@ def _syncs(settings: Settings, names: Sequence[str], *, dry: bool) -> Iterator[C
         whole = not standing.mistaken and not entries.unreadable
         for catalog in chosen:
             yield sync_catalog(catalog, settings, wanted, own, dry=dry, may_drop=whole, environ=os.environ)
+
+
+def _forget_trouble(settings: Settings, names: Sequence[str]) -> None:
+    """The catalogs are where the tables are, so no alert of an engine that has ended stays."""
+    if not names or not settings.has_control_store:
+        return
+    from freshline.commit.control_store import ControlStore
+    from freshline.freshness.record import CATALOG_HEARTBEAT
+
+    with closing(ControlStore.open(settings.control_store, settings.umask)) as store:
+        for name in names:
+            store.heartbeats.forget(f"{CATALOG_HEARTBEAT}{name}")
 
 
 def _chosen(settings: Settings, names: Sequence[str]) -> tuple[CatalogSettings, ...]:

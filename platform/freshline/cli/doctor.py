@@ -26,6 +26,7 @@ from freshline.cli.progress import Progress
 from freshline.cli.supervisor import check_port, end_left, record_file
 from freshline.engine.state_file import read_state, remove_state, state_file
 from freshline.errors import (
+    CatalogError,
     DeliveryError,
     EngineError,
     FreshlineError,
@@ -41,11 +42,13 @@ from freshline.values.registry import (
     CONNECTOR_GROUP,
     FORMAT_GROUP,
     MERGE_GROUP,
+    REGISTRAR_GROUP,
     STRATEGY_GROUP,
     ExtensionError,
     find_connector,
     find_format,
     find_merge,
+    find_registrar,
     find_strategy,
     outside,
 )
@@ -114,6 +117,7 @@ def examine(
         ("control store", _rebuild if rebuild else _control_store),
         ("tables", _tables),
         ("alerts", _alerts),
+        ("catalogs", _catalogs),
         ("port", _port),
     ):
         progress(f"looking at {name}")
@@ -144,12 +148,13 @@ def _packages() -> DoctorCheck:
 
 
 def _extensions() -> Iterator[DoctorCheck]:
-    """The connectors, formats, merges and strategies of other packages, where there are some."""
+    """The connectors, formats, merges, strategies and registrars of other packages, where there are some."""
     for kind, group, find in (
         ("connector", CONNECTOR_GROUP, find_connector),
         ("format", FORMAT_GROUP, find_format),
         ("merge", MERGE_GROUP, find_merge),
         ("strategy", STRATEGY_GROUP, find_strategy),
+        ("registrar", REGISTRAR_GROUP, find_registrar),
     ):
         for name, package in sorted({each.name: each.package for each in outside(group)}.items()):
             try:
@@ -315,6 +320,15 @@ def _alerts(settings: Settings) -> str:
     if found:
         raise DeliveryError("; ".join(error.message for error in found))
     return f"channels {', '.join(channel.name for channel in settings.alerts.channels)} can be used"
+
+
+def _catalogs(settings: Settings) -> str:
+    from freshline.cli.catalog import examine_catalogs
+
+    found = examine_catalogs(settings)
+    if any(problem for _, problem in found):
+        raise CatalogError("; ".join(sentence for sentence, problem in found if problem))
+    return "; ".join(sentence for sentence, _ in found) or "none declared"
 
 
 def _port(settings: Settings) -> str:

@@ -35,6 +35,7 @@ from freshline.commit.purge import finish_purges
 from freshline.declare.graph import Graph
 from freshline.declare.project import find_project, read_settings
 from freshline.engine import spark
+from freshline.engine.catalogs import CatalogKeeper
 from freshline.engine.changes import Changes
 from freshline.engine.connector_jars import provide_connector_jars
 from freshline.engine.declarations import Declarations
@@ -96,6 +97,7 @@ class Engine:
         heap: Callable[[], tuple[int, int]],
         lineage: Lineage | None = None,
         tracing: Tracing | None = None,
+        catalogs: CatalogKeeper | None = None,
     ) -> None:
         self._settings = settings
         self._effective_graph = effective_graph
@@ -103,6 +105,7 @@ class Engine:
         self._jvm = jvm
         self._lineage = lineage
         self._tracing = tracing
+        self._catalogs = catalogs
         self._ending = threading.Event()
         self._drain_seconds = DRAIN_SECONDS
         self._state: EngineState | None = None
@@ -251,7 +254,7 @@ class Engine:
             LOG.warning("maintenance is left where it is; it goes on at the next start")
         self._work.close(1.0)
         self._log_refreshes()
-        for travelling in (self._lineage, self._tracing):
+        for travelling in (self._lineage, self._tracing, self._catalogs):
             if travelling is not None:
                 travelling.close(_TELL_SECONDS)
 
@@ -291,6 +294,8 @@ class Engine:
         self._metrics.on_outcome(job.table, outcome)
         if self._lineage is not None:
             self._lineage.on_outcome(outcome)
+        if self._catalogs is not None:
+            self._catalogs.on_outcome(outcome)
         self._loops.on_outcome(job, outcome)
         if outcome is not None and outcome.committed:
             self._maintenance.committed(job.table, outcome.version)
@@ -389,7 +394,15 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
             control.forget_checks([purged])
         if tracing is not None:
             runtime.stage = tracing.recorder.stage
-        effective_graph.on_change(lambda graph: setattr(runtime, "graph", graph))
+        catalogs = CatalogKeeper(
+            settings, control, lambda: effective_graph.graph, lambda: not effective_graph.partial, utc_now
+        )
+
+        def on_graph(graph: Graph) -> None:
+            runtime.graph = graph
+            catalogs.on_graph()
+
+        effective_graph.on_change(on_graph)
         try:
             finish_restore(runtime)
         except (FreshlineError, PySparkException, Py4JError, OSError) as error:
@@ -404,6 +417,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
             lambda: spark.heap_of(session),
             lineage,
             tracing,
+            catalogs,
         )
         ending.report(engine)
         server.attach(engine)

@@ -19,12 +19,13 @@ class AlertKind(StrEnum):
     LATE_ROWS = "late_rows"  # more of what arrives is behind the watermark than was allowed
     RETAINED = "retained"  # the system outside keeps more for a source than was allowed
     SUSPENDED = "suspended"  # a person, or failures in a row, left it as it is
+    CATALOG = "catalog"  # a catalog in which tables are entered is not where the tables are
     ENGINE_SILENT = "engine_silent"
     SCHEDULER_SILENT = "scheduler_silent"
 
 
-# Trouble of a process, of no table.
-PROCESSES = frozenset({AlertKind.ENGINE_SILENT, AlertKind.SCHEDULER_SILENT})
+# Trouble of a process or a catalog, of no table.
+PROCESSES = frozenset({AlertKind.CATALOG, AlertKind.ENGINE_SILENT, AlertKind.SCHEDULER_SILENT})
 
 
 class AlertLevel(StrEnum):
@@ -47,10 +48,10 @@ class AlertEvent(StrEnum):
 class Alert:
     """One alert, open until `recovered_at`.
 
-    `subject` is the table's name, or the process (`engine`, `scheduler`). `cause` is a sentence. `since` is when the
-    trouble began, `raised_at` when the alert was, `reminded_at` when it was last reported, `calm_since` since when the
-    trouble is away, not yet for long enough to be over. `id` is None before it is stored. `delivered_to` are the
-    channels that took the news of it.
+    `subject` is the table's name, the process (`engine`, `scheduler`), or `catalog` and the name of one. `cause` is a
+    sentence. `since` is when the trouble began, `raised_at` when the alert was, `reminded_at` when it was last
+    reported, `calm_since` since when the trouble is away, not yet for long enough to be over. `id` is None
+    before it is stored. `delivered_to` are the channels that took the news of it.
     """
 
     subject: str
@@ -68,7 +69,7 @@ class Alert:
 
     @property
     def table(self) -> str | None:
-        """The table's name, None where it is about a process."""
+        """The table's name, None where it is about a process or a catalog."""
         return None if self.kind in PROCESSES else self.subject
 
 

@@ -16,6 +16,8 @@ from freshline.values.position import TablePosition
 from freshline.values.receipt import Receipt
 
 UNTIL = "until"
+# So begins the heartbeat of a catalog that is not where the tables are; its name follows.
+CATALOG_HEARTBEAT = "catalog:"
 # How many earlier versions of a source a check names.
 MOST_EARLIER = 64
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freshline.freshness.alert import AlertEvent, AlertKind, AlertLevel
-from freshline.report.alerts.conditions import AlertSituation, TableCondition, moment_text
+from freshline.report.alerts.conditions import AlertSituation, CatalogCondition, TableCondition, moment_text
 from freshline.report.alerts.evaluate import calm_seconds, compare
 from freshline.report.alerts.history import Arrivals
 from freshline.report.alerts.trouble import Trouble
@@ -19,7 +19,8 @@ from freshline.values.settings import AlertSettings
 from tests.report.alerts.situations import NOW, Ledger, failing, silent, situation, suspension, table
 
 RAISED, WORSENED, REMINDER, RECOVERED = AlertEvent
-LATE, STUCK, FAILING, QUARANTINE, WATERMARK, LATE_ROWS, RETAINED, SUSPENDED, ENGINE_SILENT, SCHEDULER_SILENT = AlertKind
+LATE, STUCK, FAILING, QUARANTINE, WATERMARK, LATE_ROWS, RETAINED, SUSPENDED = list(AlertKind)[:8]
+CATALOG, ENGINE_SILENT, SCHEDULER_SILENT = list(AlertKind)[8:]
 
 
 def at(seconds: float) -> datetime:
@@ -238,6 +239,37 @@ def test_a_silent_scheduler_is_reported() -> None:
     news = Ledger().check(situation(scheduler=silent("Dagster's daemon has ended")), NOW)
 
     assert news == [(RAISED, "scheduler", SCHEDULER_SILENT)]
+
+
+# -- catalogs
+
+
+def behind(since: datetime, **more: Any) -> AlertSituation:
+    return situation(catalogs=(CatalogCondition("lake", since, "the metastore does not answer.", **more),))
+
+
+def test_a_catalog_that_is_away_for_a_moment_is_not_reported() -> None:
+    ledger = Ledger()
+    for second in range(0, 60, 2):
+        ledger.check(behind(NOW), at(second))
+    ledger.check(situation(), at(60))
+
+    assert ledger.told == []
+
+
+def test_a_catalog_that_stays_away_is_one_alert_until_it_is_as_the_tables_are() -> None:
+    ledger = Ledger()
+    for second in range(0, 600, 2):
+        ledger.check(behind(NOW), at(second))
+    assert ledger.causes == {("catalog lake", CATALOG): "the metastore does not answer."}
+
+    ledger.check(situation(), at(600))
+
+    assert ledger.told == [(RAISED, "catalog lake", CATALOG), (RECOVERED, "catalog lake", CATALOG)]
+
+
+def test_a_catalog_that_refuses_is_reported_at_once() -> None:
+    assert Ledger().check(behind(NOW, refused=True), at(1)) == [(RAISED, "catalog lake", CATALOG)]
 
 
 # -- suspended

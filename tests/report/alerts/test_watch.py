@@ -23,7 +23,8 @@ from tests.report.alerts.situations import NOW
 pytestmark = pytest.mark.seconds
 
 RAISED, WORSENED, REMINDER, RECOVERED = AlertEvent
-LATE, STUCK, FAILING, QUARANTINE, WATERMARK, LATE_ROWS, RETAINED, SUSPENDED, ENGINE_SILENT, SCHEDULER_SILENT = AlertKind
+LATE, STUCK, FAILING, QUARANTINE, WATERMARK, LATE_ROWS, RETAINED, SUSPENDED = list(AlertKind)[:8]
+CATALOG, ENGINE_SILENT, SCHEDULER_SILENT = list(AlertKind)[8:]
 
 
 @dataclass
@@ -451,3 +452,14 @@ def test_a_promise_that_no_rhythm_could_keep_is_the_cause(scene: Scene) -> None:
     scene.checks(18, scene.engine_beats)
 
     assert scene.alert("sales.spend", LATE).cause.startswith("its freshness cannot be kept: ")
+
+
+def test_a_catalog_that_stays_behind_is_an_alert_with_the_address_of_the_ui(scene: Scene) -> None:
+    detail = {"cause": "the metastore does not answer.", "since": NOW.isoformat(), "refused": False}
+    scene.shop.control.heartbeats.beat("catalog:lake", NOW, detail)
+
+    assert (RAISED, "catalog lake", CATALOG) in scene.checks(80, scene.keep)
+    alert = scene.alert("catalog lake", CATALOG)
+    assert (alert.cause, alert.link, alert.table) == ("the metastore does not answer.", "http://127.0.0.1:3000", None)
+    scene.shop.control.heartbeats.forget("catalog:lake")
+    assert (RECOVERED, "catalog lake", CATALOG) in scene.checks(4, scene.keep)

@@ -93,6 +93,16 @@ class WatchedProcess:
 
 
 @dataclass(frozen=True)
+class CatalogCondition:
+    """A catalog that is not where the tables are, since when, and why; `refused` where it needs a person."""
+
+    name: str
+    since: datetime
+    cause: str
+    refused: bool = False
+
+
+@dataclass(frozen=True)
 class AlertSituation:
     """Everything that an evaluation reads. `standings` are in the order of the graph.
 
@@ -107,6 +117,7 @@ class AlertSituation:
     switched_off: frozenset[Mode] = field(default_factory=frozenset)
     catching_up_since: datetime | None = None
     read_at: datetime | None = None
+    catalogs: tuple[CatalogCondition, ...] = ()
 
     @cached_property
     def places(self) -> Mapping[TableName, int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from freshline.freshness.alert import Alert, AlertEvent, AlertKind, AlertLevel, News
+from freshline.freshness.alert import PROCESSES, Alert, AlertEvent, AlertKind, AlertLevel, News
 from freshline.report.alerts.conditions import AlertSituation, Voice
 from freshline.report.alerts.trouble import Trouble, find_troubles
 from freshline.values.settings import AlertSettings
@@ -24,6 +24,7 @@ CALM_SECONDS: Mapping[AlertKind, float] = {
     AlertKind.LATE_ROWS: 300.0,
     AlertKind.RETAINED: 60.0,
     AlertKind.SUSPENDED: 0.0,
+    AlertKind.CATALOG: 0.0,
     AlertKind.ENGINE_SILENT: 10.0,
     AlertKind.SCHEDULER_SILENT: 10.0,
 }
@@ -145,7 +146,7 @@ def _is_replaced(alert: Alert, troubles: Mapping[Key, Trouble], freshness: Mappi
 
 
 def _is_over(alert: Alert, freshness: Mapping[str, int], now: datetime) -> bool:
-    if alert.kind in (AlertKind.ENGINE_SILENT, AlertKind.SCHEDULER_SILENT) or alert.subject in freshness:
+    if alert.kind in PROCESSES or alert.subject in freshness:
         seconds = CALM_SECONDS.get(alert.kind, calm_seconds(freshness.get(alert.subject, 0)))
         return now - (alert.calm_since or now) >= timedelta(seconds=seconds)
     return True  # it is not declared any more

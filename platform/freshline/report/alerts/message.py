@@ -21,6 +21,7 @@ _WORDS = {
     AlertKind.LATE_ROWS: "receiving late rows",
     AlertKind.RETAINED: "keeping a database's log",
     AlertKind.SUSPENDED: "suspended",
+    AlertKind.CATALOG: "behind",
     AlertKind.ENGINE_SILENT: "silent",
     AlertKind.SCHEDULER_SILENT: "silent",
 }
@@ -31,7 +32,8 @@ class Message:
     """The content of one message.
 
     `id` is the same in every try and through every channel, and of no other event: who gets it twice may drop one.
-    `subject` is a table's name, or `engine` or `scheduler`. `at` is when it happened, `since` when the trouble began.
+    `subject` is a table's name, `engine`, `scheduler`, or `catalog` and the name of one. `at` is when it happened,
+    `since` when the trouble began.
     `cause` and `project` come from outside: show them as text, never as markup or as part of a header.
     """
 

@@ -19,6 +19,7 @@ from freshline.report.alerts.conditions import (
     ENGINE,
     SCHEDULER,
     AlertSituation,
+    CatalogCondition,
     TableCondition,
     Voice,
     WatchedProcess,
@@ -29,6 +30,8 @@ from freshline.values.settings import AlertSettings
 HOLD = timedelta(seconds=5)
 # A broker or a disk that is away for a moment fails one refresh, and the next goes well.
 FAILURES_IN_A_ROW = 3
+# A metastore that is started again is away for about so long.
+CATALOG_HOLD = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ def find_troubles(situation: AlertSituation, settings: AlertSettings, now: datet
         *_silence(ENGINE, AlertKind.ENGINE_SILENT, situation.engine, now),
         *_silence(SCHEDULER, AlertKind.SCHEDULER_SILENT, situation.scheduler, now),
     ]
+    found += (_catalog(each, now) for each in situation.catalogs)
     for standing in situation.standings.values():
         found += _lag(standing, situation, now)
         found += _failures(standing)
@@ -62,6 +66,11 @@ def find_troubles(situation: AlertSituation, settings: AlertSettings, now: datet
 def _silence(subject: str, kind: AlertKind, process: WatchedProcess, now: datetime) -> Iterator[Trouble]:
     if process.voice is Voice.SILENT:
         yield Trouble(subject, kind, AlertLevel.FAIL, process.since or now, process.cause)
+
+
+def _catalog(catalog: CatalogCondition, now: datetime) -> Trouble:
+    ripe = catalog.refused or now - catalog.since > CATALOG_HOLD
+    return Trouble(f"catalog {catalog.name}", AlertKind.CATALOG, AlertLevel.WARN, catalog.since, catalog.cause, ripe)
 
 
 def _lag(standing: TableCondition, situation: AlertSituation, now: datetime) -> Iterator[Trouble]:

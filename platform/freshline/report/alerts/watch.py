@@ -11,20 +11,21 @@ its known timestamp need not be read again; all are read when one is late by it,
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.freshness.alert import Alert
+from freshline.freshness.alert import Alert, AlertKind
 from freshline.freshness.intentions import Intentions
-from freshline.freshness.record import Heartbeat
+from freshline.freshness.record import CATALOG_HEARTBEAT, Heartbeat
 from freshline.report.alerts.conditions import (
     ENGINE,
     SCHEDULER,
     AlertSituation,
+    CatalogCondition,
     TableCondition,
     Voice,
     WatchedProcess,
@@ -202,6 +203,7 @@ class Watch:
             switched_off(told),
             self._catching_up_since(engine, moment),
             self._reader.read_at,
+            tuple(catalog_conditions(heartbeats)),
         )
 
     def _catching_up_since(self, engine: WatchedProcess, moment: Moment) -> datetime | None:
@@ -354,9 +356,25 @@ class _Records:
         self._histories, self._last = histories, last
 
 
+def catalog_conditions(heartbeats: Mapping[str, Heartbeat]) -> Iterator[CatalogCondition]:
+    """The catalogs that are not where the tables are, as the engine has written down."""
+    for name, beat in sorted(heartbeats.items()):
+        if name.startswith(CATALOG_HEARTBEAT):
+            cause, refused = str(beat.detail.get("cause")), beat.detail.get("refused") is True
+            yield CatalogCondition(name.removeprefix(CATALOG_HEARTBEAT), since_of(beat), cause, refused)
+
+
+def since_of(beat: Heartbeat) -> datetime:
+    """When the trouble of a catalog began, by what was written of it."""
+    try:
+        return datetime.fromisoformat(str(beat.detail.get("since")))
+    except ValueError:
+        return beat.at
+
+
 def _links(graph: Graph, url: str | None) -> Callable[[str], str | None]:
     def link(subject: str) -> str | None:
-        if url is None or subject in (ENGINE, SCHEDULER):
+        if url is None or subject in (ENGINE, SCHEDULER) or subject.startswith(f"{AlertKind.CATALOG} "):
             return url
         return f"{url}/assets/{'/'.join(graph.spec(TableName.parse(subject)).name.parts)}"
 
