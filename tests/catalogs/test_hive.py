@@ -249,6 +249,16 @@ def test_nobody_at_the_address_is_an_error_that_names_it(lake):
     assert "[tool.freshline.catalogs.it]" in str(error)
 
 
+def test_an_address_behind_a_reference_is_not_shown(lake, monkeypatch):
+    monkeypatch.setenv("METASTORE", "thrift://127.0.0.1:1")
+    lake.settings(settings("${env:METASTORE}", lake.database))
+    lake.add("orders")
+
+    error = lake.sync().error
+
+    assert "the metastore cannot be reached: ${env:METASTORE}: Connection refused." in str(error)
+
+
 def test_the_second_address_is_taken_where_the_first_is_away(lake, metastore):
     lake.settings(settings(f"thrift://127.0.0.1:1, {metastore.uri}", lake.database))
     lake.add("orders")

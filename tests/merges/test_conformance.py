@@ -30,7 +30,7 @@ def all_but(*names):
 
 
 class Majority(MergedTable):
-    """The merge of the page "Strategies, merges and sinks"."""
+    """The merge of the page "Extensions"."""
 
     merge = "majority"
     options = {"majority.at-least": "2"}

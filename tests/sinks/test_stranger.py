@@ -1,4 +1,4 @@
-"""The sink of the page "Strategies, merges and sinks", as a package of somebody else: it fulfils the claims."""
+"""The sink of the page "Extensions", as a package of somebody else: it fulfils the claims."""
 
 from __future__ import annotations
 

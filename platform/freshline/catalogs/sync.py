@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from freshline.errors import CatalogError, FreshlineError, SettingsError
 from freshline.values.catalog_settings import declared_registrar, shown_table
+from freshline.values.extension import calling, given
 from freshline.values.names import TableName
 from freshline.values.registrar import (
+    Catalog,
     CatalogChange,
     CatalogChangeKind,
     CatalogEntry,
     CatalogHost,
+    FoundEntry,
     Registrar,
     apply_changes,
     plan_catalog,
@@ -75,16 +79,21 @@ def open_registrar(catalog: CatalogSettings, settings: Settings) -> Registrar:
         raise CatalogError(error.message, where=error.where, refused=True) from error
 
 
-def host_of(catalog: CatalogSettings, settings: Settings, environ: Mapping[str, str] = os.environ) -> CatalogHost:
+def host_of(settings: Settings, environ: Mapping[str, str] = os.environ) -> CatalogHost:
     """The project of a catalog, as its registrar sees it."""
+    return CatalogHost(settings.root, resolve_in(settings.root, environ))
+
+
+def resolve_in(root: Path, environ: Mapping[str, str]) -> Callable[[str], str]:
+    """A function that resolves references of a project; it raises CatalogError for one to something not there."""
 
     def resolve(text: str) -> str:
         try:
-            return resolve_reference(text, settings.root, environ)
+            return resolve_reference(text, root, environ)
         except ValueError as error:
-            raise CatalogError(str(error), where=shown_table(catalog.name), refused=True) from error
+            raise CatalogError(str(error), refused=True) from error
 
-    return CatalogHost(settings.root, resolve)
+    return resolve
 
 
 def sync_catalog(
@@ -103,14 +112,33 @@ def sync_catalog(
         registrar = open_registrar(catalog, settings)
         tables = tuple((entry.name, registrar.place(entry.name)) for entry in wanted)
         answer = replace(answer, address=registrar.address, tables=tables)
-        with registrar.open(host_of(catalog, settings, environ)) as opened:
-            found = tuple(opened.find(warehouse_id, {place for _, place in tables}))
-            changes = plan_catalog(registrar, wanted, found, warehouse_id, may_drop=may_drop)
-            if not dry:
-                apply_changes(opened, changes)
+        host = host_of(settings, environ)
+        changes = bring_catalog(registrar, host, wanted, warehouse_id, dry=dry, may_drop=may_drop)
     except FreshlineError as error:
         return replace(answer, error=_placed(error, catalog))
     return replace(answer, changes=changes, applied=not dry)
+
+
+def bring_catalog(
+    registrar: Registrar,
+    host: CatalogHost,
+    wanted: Sequence[CatalogEntry],
+    warehouse_id: str,
+    *,
+    dry: bool = False,
+    may_drop: bool = True,
+) -> tuple[CatalogChange, ...]:
+    """Open a catalog and carry out the changes that it needs, or only find them with `dry`. Raises CatalogError."""
+    places = {registrar.place(entry.name) for entry in wanted}
+    # A generator of another package runs only while it is gone through, so a guard around its call is not enough.
+    with calling(type(registrar), "open"), registrar.open(host) as opened:
+        given(opened, Catalog, type(registrar), "open")
+        with calling(type(opened), "find"):
+            found = [given(each, FoundEntry, type(opened), "find") for each in opened.find(warehouse_id, places)]
+        changes = plan_catalog(registrar, wanted, found, warehouse_id, may_drop=may_drop)
+        if not dry:
+            apply_changes(opened, changes)
+    return changes
 
 
 def _placed(error: FreshlineError, catalog: CatalogSettings) -> FreshlineError:

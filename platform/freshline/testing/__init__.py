@@ -22,9 +22,11 @@ from freshline.testing.crash import Crash
 from freshline.testing.formats import check_format
 from freshline.testing.lab import Lab
 from freshline.testing.merges import MergedTable, check_merge
+from freshline.testing.registrars import CatalogSystem, check_registrar
 from freshline.testing.sinks import SinkSystem, check_sink
 
 __all__ = [
+    "CatalogSystem",
     "ClaimsError",
     "Crash",
     "Lab",
@@ -38,5 +40,6 @@ __all__ = [
     "check_connector",
     "check_format",
     "check_merge",
+    "check_registrar",
     "check_sink",
 ]

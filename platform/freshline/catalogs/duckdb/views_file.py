@@ -122,12 +122,15 @@ def _block(entry: FoundEntry) -> str:
 
 @contextmanager
 def open_views(registrar: DuckDb, file: Path) -> Iterator[ViewsFile]:
-    """The views of a file, which is replaced at the end of the block where something changed. Raises CatalogError."""
+    """The views of a file, which is replaced at the end of the block where something changed. Raises CatalogError.
+
+    The error names the file as the settings do, which may be a reference.
+    """
     try:
         # The file itself is replaced, and not a link that leads to it.
         target = file.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(target.parent):
+        with _alone(target.parent, registrar.file):
             text = target.read_bytes().decode() if target.exists() else ""
             views = ViewsFile(registrar, text)
             yield views
@@ -135,13 +138,15 @@ def open_views(registrar: DuckDb, file: Path) -> Iterator[ViewsFile]:
                 _replace(target, views.text)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise CatalogError(f"the views file {file} cannot be written: {reason}.") from error
+        raise CatalogError(f"the views file {registrar.file} cannot be written: {reason}.") from error
     except UnicodeDecodeError as error:
-        raise CatalogError(f"the views file {file} is not UTF-8. Remove it, and sync again.", refused=True) from error
+        raise CatalogError(
+            f"the views file {registrar.file} is not UTF-8. Remove it, and sync again.", refused=True
+        ) from error
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _alone(folder: Path, shown: str) -> Iterator[None]:
     """Wait until nobody else changes a file of views in this folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -152,7 +157,9 @@ def _alone(folder: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise CatalogError(f"somebody else holds {folder} while its views are written.") from None
+                    raise CatalogError(
+                        f"somebody else has been writing the folder of {shown} for {_PATIENCE_SECONDS:.0f} seconds."
+                    ) from None
                 time.sleep(0.02)
         yield
     finally:

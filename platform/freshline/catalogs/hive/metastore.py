@@ -219,7 +219,9 @@ def open_metastore(registrar: Hive, host: CatalogHost) -> Iterator[Metastore]:
         try:
             transport.open()
         except (TException, OSError) as error:
-            failures.append(f"{address}: {_reason(error)}")
+            # The address behind a reference is not shown.
+            shown = registrar.uri if registrar.uri.startswith("${") else address
+            failures.append(f"{shown}: {_cause(error)}")
             continue
         try:
             yield Metastore(registrar, Calls(transport))
@@ -265,6 +267,14 @@ def _answering() -> Iterator[None]:
         ) from error
     except (TException, OSError, UnicodeDecodeError, MemoryError) as error:
         raise CatalogError(f"the metastore does not answer: {_reason(error)}. It is tried again.") from error
+
+
+def _cause(error: BaseException) -> str:
+    """The reason why there is no connection, without the address, which thrift's own sentence has."""
+    inner = getattr(error, "inner", None) or error
+    return getattr(inner, "strerror", None) or (
+        "it took too long" if isinstance(inner, TimeoutError) else "no connection"
+    )
 
 
 def _reason(error: BaseException) -> str:
