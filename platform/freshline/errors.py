@@ -54,6 +54,9 @@ FreshlineError                      code, retry_helps, where
 │   │   ├── DatabaseRefusedError    a database refuses the request, or lacks what was declared of it
 │   │   ├── DatabaseReplacedError   a database or table is not the one that was read before
 │   │   ├── SourceKeyError          PRIMARY KEY of a source names several rows of the database's table
+│   │   ├── LookupAwayError         a service that is asked for rows by their key does not answer
+│   │   ├── LookupRefusedError      such a service refuses the request, or is none
+│   │   ├── LookupAnswerError       an answer of such a service does not fit the declared columns
 │   │   ├── SlotLostError           unread changes of a table are gone, or it is another table
 │   │   ├── SlotForeignError        a replication slot is somebody else's, or in use
 │   │   ├── ReplicaIdentityError    changes of a table do not name its rows by the declared key
@@ -635,6 +638,40 @@ class SourceKeyError(SourceError):
 
     code = "SOURCE_KEY"
     retry_helps = False
+
+
+class LookupAwayError(SourceError):
+    """A service that is asked for rows by their key cannot be reached, or does not answer in time.
+
+    Answers that it gave before are kept, so they are not asked for again.
+    """
+
+    code = "LOOKUP_AWAY"
+
+
+class LookupRefusedError(SourceError):
+    """A service that is asked for rows by their key refuses the request: wrong address, secret or certificate."""
+
+    code = "LOOKUP_REFUSED"
+    retry_helps = False
+
+
+class LookupAnswerError(SourceError):
+    """An answer to a key does not fit the declared columns, or is no answer. `key` has the columns of PRIMARY KEY."""
+
+    code = "LOOKUP_ANSWER"
+    retry_helps = False
+
+    def __init__(self, source: str, key: Mapping[str, object], why: str, *, where: str) -> None:
+        self.source = source
+        self.key = dict(key)
+        self.why = why
+        shown = ", ".join(f"{name} = {value!r}" for name, value in self.key.items())
+        super().__init__(
+            f"{source} has no row to give for {shown}: {why}. Correct the service or the declaration, or set "
+            "'lookup.on-error' = 'null'.",
+            where=where,
+        )
 
 
 class SlotLostError(SourceError):

@@ -3,7 +3,8 @@
 A table `name` is the folder `name` under the warehouse root, `namespace.name` is `namespace/name`. Beside a log
 table stand `<name>__quarantine` (what could not be a row) and `<name>__file` (the files that were read); beside a table
 with a lookup join `<name>__parked` (the rows that wait for their dimension), beside a sink `<name>__rejected` (the rows
-that its system does not take). Savepoints are small files below `.freshline`.
+that its system does not take). In the place of a source that is asked by key stands `<name>__answer` (the answers that
+it gave). Savepoints are small files below `.freshline`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ class Warehouse:
     def pending_lookups(self, name: TableName) -> Path:
         return self.path(TableName(name.namespace, f"{name.name}__parked"))
 
+    def answers(self, name: TableName) -> Path:
+        return self.path(TableName(name.namespace, f"{name.name}__answer"))
+
     def files(self, name: TableName) -> Path:
         return self.path(TableName(name.namespace, f"{name.name}__file"))
 
@@ -64,6 +68,8 @@ class Warehouse:
 
     def location(self, spec: Spec) -> Path:
         """The Delta table that queries read for a declaration: ours, or the one that is read in place."""
+        if isinstance(spec, SourceSpec) and spec.is_lookup:
+            return self.answers(spec.name)
         if isinstance(spec, SourceSpec) and not spec.is_log:
             return Path(spec.connection.table_path)
         return self.path(spec.name)

@@ -6,8 +6,8 @@ is read from its newest snapshot by batch number, so neither compaction nor rete
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import Column as SparkColumn
@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from freshline.compute.answers import found_rows, newest_answers
 from freshline.compute.netting import net, net_signed, not_compared
 from freshline.compute.small_tables import read_small
 from freshline.errors import QueryError, SourceError
@@ -41,13 +42,16 @@ class Pinned:
     """One input at one position. `path` is the Delta table.
 
     `is_newest` says of a log that the version was the newest one a moment ago, that its receipt gave the position, and
-    that nobody else has changed its rows since: it has the batches up to that position and no other rows.
+    that nobody else has changed its rows since: it has the batches up to that position and no other rows. `ask` asks a
+    source by key for what a query over the views of a session needs of it, and raises where answers came that this
+    position does not have; None where nobody is asked, as when a refresh is replayed.
     """
 
     spec: Spec
     path: Path
     position: TablePosition
     is_newest: bool = False
+    ask: Callable[[SparkSession, Mapping[TableName, Pinned]], None] | None = field(default=None, compare=False)
 
     @property
     def name(self) -> TableName:
@@ -63,6 +67,8 @@ def read_whole(spark: SparkSession, pinned: Pinned, *, arrival: bool = False, ar
 
     With `arrived` also the columns that decide which rows are FINAL (`freshline.values.closing`), NULL if not known.
     """
+    if isinstance(pinned.spec, SourceSpec) and pinned.spec.is_lookup:
+        return found_rows(newest_answers(spark, pinned.path, pinned.spec, pinned.position.seq), pinned.spec)
     if pinned.is_log:
         small = read_small(spark, pinned.path, pinned.position.version) if pinned.is_newest else None
         # Each number in a condition makes other code, which Spark compiles anew.
@@ -268,16 +274,16 @@ def _check_columns(schema: StructType, spec: SourceSpec, path: Path) -> None:
     there = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
     declared = StructType.fromDDL(", ".join(f"{quoted(column.name)} {column.type}" for column in spec.columns))
     assert isinstance(declared, StructType)
-    for field in declared.fields:
-        found = there.get(field.name.lower())
+    for column in declared.fields:
+        found = there.get(column.name.lower())
         if found is None:
             raise SourceError(
-                f"the Delta table at {path} has no column {field.name}. Its columns are {', '.join(there)}.",
+                f"the Delta table at {path} has no column {column.name}. Its columns are {', '.join(there)}.",
                 where=str(spec.written_at),
             )
-        if found != field.dataType.simpleString():
+        if found != column.dataType.simpleString():
             raise SourceError(
-                f"column {field.name} is declared {field.dataType.simpleString()}, the Delta table at {path} has "
+                f"column {column.name} is declared {column.dataType.simpleString()}, the Delta table at {path} has "
                 f"{found}. Declare it as {found}.",
                 where=str(spec.written_at),
             )

@@ -24,6 +24,7 @@ from freshline.values.spec import Downstream, Mode, SourceSpec, Spec, TableSpec
 QUARANTINE = "__quarantine"
 FILES = "__file"
 REJECTED = "__rejected"
+ANSWERS = "__answer"
 # So begin the tables of freshline itself, and the views under which queries read names with a namespace.
 RESERVED_PREFIX = "freshline_"
 
@@ -375,11 +376,13 @@ def _check_names(known: Mapping[TableName, Declaration], problems: Problems) -> 
                 "also be a namespace. Rename one.",
                 at,
             )
-        for suffix in (QUARANTINE, FILES):
+        for suffix in (QUARANTINE, FILES, ANSWERS):
             if not name.name.lower().endswith(suffix):
                 continue
             log = known.get(TableName(name.namespace, name.name[: -len(suffix)] or "_"))
-            if log is not None and isinstance(log.spec, SourceSpec) and log.spec.is_log:
+            if log is None or not isinstance(log.spec, SourceSpec):
+                continue
+            if log.spec.is_lookup if suffix == ANSWERS else log.spec.is_log:
                 problems.add(
                     "PATH_COLLISION",
                     f"{name} would lie where freshline keeps a table of its own beside {log.spec.name}. Rename one.",

@@ -11,6 +11,7 @@ from freshline.values.connector import WITH_WATERMARK, Connector, Metadata
 from freshline.values.format import Format
 from freshline.values.freshness import Freshness
 from freshline.values.location import Location
+from freshline.values.lookup import KEY_TYPE, OF_EVERY_ANSWER, Lookup
 from freshline.values.names import RESERVED_COLUMN, column_mistake
 from freshline.values.options import (
     LOG_OPTIONS,
@@ -26,12 +27,16 @@ from freshline.values.registry import (
     FORMAT_GROUP,
     FORMATS,
     FORMATS_NOT_BUILT,
+    LOOKUP_GROUP,
+    LOOKUPS,
     declared_extension,
     find_connector,
     find_format,
+    find_lookup,
     names_outside,
     shipped_connectors,
     shipped_formats,
+    shipped_lookups,
 )
 from freshline.values.rules import Problems, declaration_error, nearest
 from freshline.values.spec import Column, Constraint, RecordKey, SourceSpec, Watermark
@@ -42,14 +47,15 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     problems = Problems()
     at = clauses.written_at
     written = clauses.options.get("connector")
-    connector = None if written is None else _connector(written.value.strip().lower(), at, written.line)
+    connector = None if written is None else _connector(written.value.strip().lower(), at, written.line, clauses)
     written = clauses.options.get("format")
     record_format = None if written is None else _format(written.value.strip().lower(), at, written.line, problems)
     if connector is not None and connector.record_format is not None:
         record_format = find_format(connector.record_format)
     written = clauses.options.get("key.format")
     key_format = None if written is None else _format(written.value.strip().lower(), at, written.line, problems)
-    own = [option for each in (*shipped_connectors(), connector) if each is not None for option in each.options]
+    connectors = (*shipped_connectors(), *shipped_lookups(), connector)
+    own = [option for each in connectors if each is not None for option in each.options]
     own += [option for of in (*shipped_formats(), record_format) if of is not None for option in of.options]
     known = tuple(dict.fromkeys(option.name for option in (*SOURCE_OPTIONS, *own) if not option.is_beginning))
     beginnings = tuple(dict.fromkeys(option.name for option in own if option.is_beginning))
@@ -59,12 +65,15 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         named = " or ".join(f"'{name}'" for name in CONNECTORS if name != "files")
         problems.add("OPTION_NEEDS", f"a source needs WITH ('connector' = 'files'), {named}.", at)
     connection = None
+    options.boolean("lookup")
     if connector is not None:
         _check_options(options, connector, record_format, key_format, at)
         with problems.of_extensions(options.at("connector")):
             connection = connector.declare(options)
             for rule, key, sentence in connection.find_problems(has_key=clauses.primary_key is not None):
                 problems.add(rule, sentence, options.at(key))
+            if isinstance(connection, Lookup):
+                _check_lookup(clauses, connection, options)
     upserts = options.choice("changes", ("upsert",)) is not None
     deduplicate: float | None = 7 * 86400.0
     if upserts or (connector is not None and not connector.delivers_again):
@@ -125,6 +134,40 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     if spec.freshness is not None and clauses.freshness is not None:
         lines["FRESHNESS"] = clauses.freshness.line
     return Declaration(spec, lines)
+
+
+def _check_lookup(clauses: SourceClauses, lookup: Lookup, options: Options) -> None:
+    """A source that is asked by key has a key that can be asked by, and columns that an answer can have."""
+    problems, at = options.problems, clauses.written_at
+    columns = {column.value.name.lower(): column for column in clauses.columns}
+    if clauses.primary_key is None:
+        problems.add("OPTION_NEEDS", "a source with 'lookup' = 'true' needs a PRIMARY KEY, by which it is asked.", at)
+        return
+    key = _declared_case(clauses)
+    for name in key:
+        column = columns.get(name.lower())
+        if column is not None and not KEY_TYPE.match(column.value.type):
+            problems.add(
+                "COLUMN_TYPE",
+                f"column {name} is {column.value.type}, by which nothing is asked. Columns of PRIMARY KEY are whole or "
+                "decimal numbers, texts, booleans, dates or times.",
+                Location(at.path, column.line),
+            )
+    for name in OF_EVERY_ANSWER:
+        if name in columns:
+            problems.add(
+                "RESERVED_NAME",
+                f"column {name}: the table of answers has a column of this name. Give the column another one.",
+                Location(at.path, columns[name].line),
+            )
+    if clauses.watermark is not None:
+        problems.add(
+            "WATERMARK",
+            "a source with 'lookup' = 'true' has no rows that arrive, and so no watermark. Remove WATERMARK FOR.",
+            Location(at.path, clauses.watermark.line),
+        )
+    for rule, option, sentence in lookup.find_key_problems(key, [each.value.name for each in clauses.columns]):
+        problems.add(rule, sentence, options.at(option))
 
 
 def _check_records(
@@ -257,9 +300,12 @@ def _tombstones(options: Options, *, upserts: bool) -> Tombstones | None:
     return None if text is None else Tombstones(text)
 
 
-def _connector(name: str, at: Location, line: int) -> type[Connector]:
+def _connector(name: str, at: Location, line: int, clauses: SourceClauses) -> type[Connector]:
     """The connector of this name. Raises DeclarationError where there is none: of its options nothing can be said."""
     here = Location(at.path, line)
+    asked = clauses.options.get("lookup")
+    if (asked is not None and asked.value.strip().lower() == "true") or (name in LOOKUPS and name not in CONNECTORS):
+        return declared_extension("lookup", name, LOOKUP_GROUP, LOOKUPS, find_lookup, here)
     if name in CONNECTORS_NOT_BUILT and name not in (others := names_outside(CONNECTOR_GROUP)):
         built = join_words((*CONNECTORS, *others))
         raise declaration_error("NOT_BUILT", f"'connector' = '{name}' is not built yet. Built is {built}.", here)
@@ -332,11 +378,11 @@ def _check_options(
 def _refuse_options_of_others(options: Options, connector: type[Connector]) -> None:
     others: dict[str, list[str]] = {}
     taken = {option.name for option in connector.options}
-    for other in shipped_connectors():
+    for other in (*shipped_connectors(), *shipped_lookups()):
         for option in other.options:
             if option.name not in taken:
                 for key in options.written(option):
-                    others.setdefault(key, []).append(other.name)
+                    others.setdefault(key, []).append(f"{other.name}{' with lookup = true' if other.is_lookup else ''}")
     for key, names in others.items():
         options.require(key, f"connector = {' or '.join(names)}", False)
 

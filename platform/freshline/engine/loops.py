@@ -387,6 +387,8 @@ class Loops:
         if name in self._memory.versions:
             return True
         spec = self._memory.graph.spec(name)
+        if isinstance(spec, SourceSpec) and spec.is_lookup:
+            return True  # it has no answer until it is asked
         newest = read_newest(self._runtime.warehouse.location(spec))
         in_place = spec.is_read_in_place
         return newest is not None and (in_place or newest.receipt is not None)

@@ -15,7 +15,7 @@ from freshline.values.registry import ExtensionError, find_strategy, origin
 from freshline.values.result import Strategy
 from freshline.values.rules import Problems
 from freshline.values.settings import Settings, as_private
-from freshline.values.spec import DeltaJoin, TableSpec
+from freshline.values.spec import DeltaJoin, SourceSpec, TableSpec
 
 # The folders whose code reads queries, beside those that parse.
 JUDGING = (*PARSING, "plan", "query", "strategies")
@@ -73,6 +73,10 @@ def _check_queries(graph: Graph, problems: Problems) -> None:
             from freshline.plan.sink import check_sink
 
             check_sink(spec, graph, problems)
+        if _reads_lookups(spec, graph):
+            from freshline.plan.outside_lookups import check_asked
+
+            check_asked(spec, graph, problems)
         if spec.final is not None:
             from freshline.plan.final import check_final
 
@@ -85,7 +89,7 @@ def _check_queries(graph: Graph, problems: Problems) -> None:
 
 def _key_of_queries(graph: Graph, cache: DeclarationCache[bool]) -> str | None:
     """The key of all that decides `_check_queries`; None where that has nothing to do, or asks a foreign strategy."""
-    asked = [spec for spec in graph.tables if _promises_of_query(spec)]
+    asked = [spec for spec in graph.tables if _promises_of_query(spec) or _reads_lookups(spec, graph)]
     if not asked or any(spec.strategies for spec in asked):
         return None
     parts = [part for spec in graph.tables for part in (spec.merge, spec.sink) if part is not None]
@@ -98,6 +102,12 @@ def _promises_of_query(spec: TableSpec) -> bool:
     has_class = isinstance(spec.query, PythonQuery) and spec.query.process is not None
     is_promise = spec.delta_join is DeltaJoin.FORCE or bool(spec.lookup_attempts) or spec.final is not None
     return is_promise or has_class or spec.sink is not None
+
+
+def _reads_lookups(spec: TableSpec, graph: Graph) -> bool:
+    """Whether a table reads a source that is asked by key."""
+    read = (graph.specs.get(name) for name in spec.reads)
+    return any(isinstance(each, SourceSpec) and each.is_lookup for each in read)
 
 
 def _check_ignored(spec: TableSpec, merge: Merge, problems: Problems) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -84,6 +84,12 @@ class Attempt:
             return None
         return tuple(span.interval for span in self.receipt.spans or ())
 
+    def at_inputs(self, inputs: Mapping[TableName, Pinned]) -> Attempt:
+        """The same attempt at other positions of its inputs; no row has been judged yet."""
+        pins = replace(self.pins, inputs=inputs)
+        check = ConstraintCheck(self.runtime, self.spark, self.spec, pins, self.held)
+        return replace(self, pins=pins, constraint_check=check)
+
     def stored(self) -> DataFrame:
         """The table's rows as they are now."""
         return self.spark.read.format("delta").load(str(self.path))
@@ -132,7 +138,7 @@ class Work:
     `whole` says that the write brings the table as a whole to `positions`; partitions that were named do not. `spans`
     are those of a table with time partitions after it, None for those before, at the new positions. `brought_in` are
     the stretches of time that are there as a whole now, `replaced` the keys of partitions that were named. `seq` is the
-    number of the refresh.
+    number of the refresh. `replays`: the rows are those that the refreshes before gave, at their own positions.
     """
 
     write: Callable[[Receipt], None] | None
@@ -151,3 +157,4 @@ class Work:
     spans: tuple[PartitionSpan, ...] | None = None
     brought_in: tuple[Interval, ...] = ()
     replaced: tuple[str, ...] = ()
+    replays: bool = False

@@ -28,7 +28,7 @@ from freshline.values.names import TableName, quoted
 from freshline.values.partition import Interval
 from freshline.values.process import require_columns, require_key_types
 from freshline.values.query import LookupJoin, PythonQuery, SqlQuery
-from freshline.values.spec import TableSpec
+from freshline.values.spec import SourceSpec, TableSpec
 
 
 def whole_inputs(
@@ -75,9 +75,20 @@ def run_before_constraints(
     if spec.sql.graph is not None:
         graph = GraphRun(spark, spec.sql, str(spec.written_at), check)
         return as_stored(graph.rows(graph.values(graph.edges())), spec)
+    ask_outside(spark, pins)
     versions = {join.alias.lower(): pins[join.table].position.version for join in spec.sql.lookup_joins}
     rows = as_stored(_in_one_order(spark, spec.sql.render(versions=versions), views_of(spec)), spec)
     return rows if intervals is None else rows.where(within(spec, rows.schema, intervals))
+
+
+def ask_outside(spark: SparkSession, pins: Mapping[TableName, Pinned]) -> None:
+    """Ask sources for the keys that a query over the views of the session needs, where a refresh asks.
+
+    Raises AnswersArrivedError where answers came that the pinned positions do not have.
+    """
+    ask = next((pinned.ask for pinned in pins.values() if pinned.ask is not None), None)
+    if ask is not None:
+        ask(spark, pins)
 
 
 def views_of(spec: TableSpec) -> list[str]:
@@ -157,6 +168,8 @@ def check_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, pins: 
     for join in spec.query.lookup_joins:
         dimension = runtime.graph.spec(join.table)
         columns = [column for column, _ in join.keys]
+        if isinstance(dimension, SourceSpec) and dimension.is_lookup:
+            continue  # of each key there is one answer
         declared = {key.lower() for key in dimension.primary_key}
         if isinstance(dimension, TableSpec) and declared and declared <= {column.lower() for column in columns}:
             continue

@@ -128,7 +128,9 @@ def receipt_of(attempt: Attempt, work: Work, step: Step, seconds: float, backfil
         cut=pins.cut if moves or previous is None else previous.cut,
         cut_ahead=pins.ahead if moves or previous is None else _ahead(attempt, work, previous),
         partitions=work.partitions,
-        replayed_from=work.seq if work.strategy == Strategy.FULL or previous is None else previous.replayed_from,
+        replayed_from=previous.replayed_from
+        if previous is not None and (work.replays or work.strategy != Strategy.FULL)
+        else work.seq,
         seconds=seconds,
         pending_lookups=_pending_lookups(previous, work),
         valid_from_seq=work.seq

@@ -29,6 +29,7 @@ from freshline.compute.read_only import read_declared
 from freshline.errors import FencedError, SourceError
 from freshline.plan.disk import HISTORY_SECONDS
 from freshline.refresh.attempt import Attempt, LookedUp
+from freshline.refresh.computed_rows import ask_outside
 from freshline.refresh.runtime import Runtime
 from freshline.values.names import TableName, quoted
 from freshline.values.query import SqlQuery
@@ -97,6 +98,7 @@ def look_up(
     # Numbered once: later reads of them must see the same numbers.
     candidates, _ = materialize_once(candidates.withColumn(ROW, F.monotonically_increasing_id()))
     shadow_inputs({driving: candidates.drop(TRIES_LEFT)})
+    ask_outside(spark, attempt.inputs)
     text = spec.sql.render(versions=versions, select_also=_also(spec, spec.sql))
     columns = [F.col(quoted(name)) for name in spec.columns]
     found = read_declared(spark, text, [name.view for name in spec.sql.reads])

@@ -25,6 +25,7 @@ from freshline.plan.cut import (
     least_of,
     seen_of,
 )
+from freshline.refresh.answers import store_of
 from freshline.refresh.runtime import Runtime
 from freshline.values.names import TableName
 from freshline.values.position import Position, TablePosition
@@ -193,6 +194,9 @@ def _newest(runtime: Runtime, spec: TableSpec, name: TableName, check: Check | N
     upstream = runtime.graph.spec(name)
     path = runtime.warehouse.location(upstream)
     now = runtime.clock()
+    if isinstance(upstream, SourceSpec) and upstream.is_lookup:
+        # It has nothing until it is asked, which is no reason to wait for it.
+        return _Sight(Pinned(upstream, path, store_of(runtime, upstream).position()), {}, {}, now)
     version = newest_version(path)
     if version is None and _is_root(upstream) and not _is_log(upstream):
         raise SourceError(

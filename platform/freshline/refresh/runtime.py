@@ -325,7 +325,7 @@ def open_runtime(
 
 def _greatest_epoch(warehouse: Warehouse, graph: Graph) -> int:
     """Of all tables that are there: one that is not declared now may be declared again later, under this epoch."""
-    places = (warehouse.path, warehouse.quarantine, warehouse.files, warehouse.pending_lookups)
+    places = (warehouse.path, warehouse.quarantine, warehouse.files, warehouse.pending_lookups, warehouse.answers)
     declared = {place(name) for name in graph.order for place in places}
     found = 0
     for path in warehouse.tables():

@@ -18,7 +18,8 @@ from freshline.compute.execution import suited_to
 from freshline.compute.inputs import drop_views
 from freshline.errors import FencedError
 from freshline.plan.request import RefreshRequest
-from freshline.plan.step import Noop
+from freshline.plan.step import Full, Noop, Step
+from freshline.refresh.answers import AnswersArrivedError, asker_of
 from freshline.refresh.attempt import Attempt, Work
 from freshline.refresh.constraint_check import ConstraintCheck
 from freshline.refresh.cpu import TaskSeconds
@@ -28,7 +29,7 @@ from freshline.refresh.prepare import prepare
 from freshline.refresh.runtime import Progress, Runtime
 from freshline.values.reason import Reason
 from freshline.values.receipt import Receipt
-from freshline.values.result import RefreshResult
+from freshline.values.result import RefreshResult, Strategy
 from freshline.values.spec import TableSpec
 
 ATTEMPTS = 3
@@ -59,7 +60,7 @@ class PlanAgainError(Exception):
 
 
 def refresh_once(refresh: TableRefresh, again: PlanAgainError) -> tuple[RefreshResult, bool]:
-    """One attempt at one commit, and whether it only brought in what was missing, so that another is to follow.
+    """One attempt at one commit, and whether another is to follow, for what the inputs have beyond it.
 
     `again` says how the attempt before ended. Raises PlanAgainError, and the errors of planning and computing.
     """
@@ -75,7 +76,7 @@ def refresh_once(refresh: TableRefresh, again: PlanAgainError) -> tuple[RefreshR
     refresh.progress(decision.step.activity)
     with _attempt(refresh, decision, again) as attempt:
         with stage("compute"):
-            work = prepare(attempt, decision.step)  # refresh
+            attempt, work = _prepare_with_answers(refresh, attempt, decision.step)  # refresh
         if work.write is None and (
             (meets and decision.moves_cut)
             or decision.carries_position(refresh.spec)
@@ -93,12 +94,35 @@ def refresh_once(refresh: TableRefresh, again: PlanAgainError) -> tuple[RefreshR
     if committed is None:
         why = "another refresh was committed meanwhile; planning again"
         raise PlanAgainError(why, instead=again.instead, push_down=again.push_down)
-    return report_commit(attempt, committed, work, decision.price), decision.step.fills_gaps  # report
+    return report_commit(attempt, committed, work, decision.price), decision.step.fills_gaps or work.replays  # report
+
+
+def _prepare_with_answers(refresh: TableRefresh, attempt: Attempt, step: Step) -> tuple[Attempt, Work]:
+    """The write of the step, and the attempt at the positions that have all answers which its lookups need."""
+    asker = asker_of(
+        refresh.runtime,
+        attempt.spec,
+        attempt.receipt,
+        attempt.cancellation,
+        refresh.progress,
+        any_age=isinstance(step, Full) and attempt.receipt is not None,
+    )
+    if asker is None:
+        return attempt, prepare(attempt, step)
+    while True:
+        asker.begin_pass()
+        attempt = attempt.at_inputs(asker.pinned(attempt.inputs))
+        try:
+            return attempt, prepare(attempt, step)
+        except AnswersArrivedError:
+            refresh.runtime.failpoint("lookup-arrived")
 
 
 def bring_up_to_date(refresh: TableRefresh) -> RefreshResult:
-    """The refresh of a table; partitions that are missing come first, in a commit of their own."""
+    """The refresh of a table; missing partitions, and rows as they were, come first, in a commit of their own."""
     result, filling = _refresh_until_committed(refresh)
+    # The request is served: the next refresh brings in whatever the inputs have beyond it.
+    refresh = replace(refresh, request=replace(refresh.request, full=False, strategy=None))
     while filling:
         last, filling = _refresh_until_committed(refresh)
         result = _together(result, last)
@@ -186,8 +210,11 @@ def _together(filled: RefreshResult, last: RefreshResult) -> RefreshResult:
     """One outcome of a refresh that first brought in what was missing."""
     if not last.committed:
         return replace(filled, data_timestamp=last.data_timestamp)
+    is_full = filled.strategy == Strategy.FULL
     return replace(
         last,
+        strategy=filled.strategy if is_full else last.strategy,
+        reason=filled.reason if is_full else last.reason,
         rows_in=(filled.rows_in or 0) + (last.rows_in or 0),
         rows_out=(filled.rows_out or 0) + (last.rows_out or 0),
         partitions=tuple(dict.fromkeys((*filled.partitions, *last.partitions))),

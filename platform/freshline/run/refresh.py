@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -27,6 +26,7 @@ from freshline.freshness.lag import lag_seconds
 from freshline.ingest.log import refresh_log
 from freshline.ingest.retry import retry_quarantine
 from freshline.plan.request import RefreshRequest
+from freshline.refresh.answers import store_of
 from freshline.refresh.failure import translate
 from freshline.refresh.runtime import Progress, Runtime
 from freshline.refresh.table import TableRefresh, bring_up_to_date
@@ -149,8 +149,9 @@ def _outcome_of(
 def _check_source(runtime: Runtime, spec: SourceSpec) -> RefreshResult:
     """Check a source that is read in place; nothing is copied."""
     now = runtime.clock()
-    path = Path(spec.connection.table_path)
-    version = newest_version(path)
+    path = runtime.warehouse.location(spec)
+    # Of one that is asked by key there is nothing to check but its answers: nobody asks without a key.
+    version = store_of(runtime, spec).position().version if spec.is_lookup else newest_version(path)
     if version is None:
         raise SourceError(
             f"there is no Delta table at {path}. Write it, or correct `path`.", where=str(spec.written_at)
@@ -162,7 +163,7 @@ def _check_source(runtime: Runtime, spec: SourceSpec) -> RefreshResult:
         kind=TableKind.SOURCE,
         state=State.SUCCEEDED,
         strategy=str(Strategy.NOOP),
-        reason=str(Reason("NOTHING_NEW", "read in place")),
+        reason=str(Reason("NOTHING_NEW", "asked by key" if spec.is_lookup else "read in place")),
         version=version,
         rows_in=0,
         rows_out=0,

@@ -125,9 +125,10 @@ def create_savepoint(runtime: Runtime, name: str, tables: Sequence[TableName] = 
         for each in reversed(order):
             spec = graph.spec(each)
             if isinstance(spec, SourceSpec) and not spec.is_log:
-                version = newest_version(Path(spec.connection.table_path))
+                path = runtime.warehouse.location(spec)
+                version = newest_version(path)
                 if version is not None:
-                    sources[spec.name] = position_of(Path(spec.connection.table_path), version)
+                    sources[spec.name] = position_of(path, version)
                 continue
             if isinstance(spec, TableSpec) and spec.sink is not None:
                 # Its rows are elsewhere: after a restore it follows its table as after any other change.

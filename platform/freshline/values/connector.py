@@ -202,19 +202,21 @@ class Connector(OutsideSystem):
 
     `has_lines` says that records are lines of files, so that formats that need a file's first line can be read.
     `is_log` says that rows arrive in a log table of ours, else the Delta table at `table_path` is read in place.
-    `position` is how far a log table has read, None where there is none. `reader` names the class or function that
-    makes the reader of a source and a host, as `module:Class`. It is loaded with the first refresh, because it may
-    load Spark. `partition` is the stored column that says which part of the source a record is of, where each part
-    has an order of its own, as in Kafka; None where the source is one. The watermark follows the slowest part.
-    `kind` is what Dagster shows at the asset, None for the format's name. `record_format` is the name of the format
-    that all records have, where no declaration says it. `record_key` is the stored column that has the bytes of a
-    record's key, and `record_time` that of the time which the system gave it. `delivers_again` says that the system
-    may send an event of a change feed a second time, so that events are compared with those that came before.
+    `is_lookup` says that rows are asked for by their key (`freshline.values.lookup`). `position` is how far a log
+    table has read, None where there is none. `reader` names the class or function that makes the reader of a source
+    and a host, as `module:Class`. It is loaded with the first refresh, because it may load Spark. `partition` is
+    the stored column that says which part of the source a record is of, where each part has an order of its own, as
+    in Kafka; None where the source is one. The watermark follows the slowest part. `kind` is what Dagster shows at
+    the asset, None for the format's name. `record_format` is the name of the format that all records have, where no
+    declaration says it. `record_key` is the stored column that has the bytes of a record's key, and `record_time`
+    that of the time which the system gave it. `delivers_again` says that the system may send an event of a change
+    feed a second time, so that events are compared with those that came before.
     """
 
     metadata: ClassVar[Mapping[str, Metadata]] = WHEN_INGESTED
     has_lines: ClassVar[bool] = False
     is_log: ClassVar[bool] = True
+    is_lookup: ClassVar[bool] = False
     position: ClassVar[type[Position] | None] = None
     reader: ClassVar[str | None] = None
     partition: ClassVar[str | None] = None

@@ -25,6 +25,7 @@ LOG = logging.getLogger(__name__)
 GROUPS = (
     "freshline.connectors",
     "freshline.sinks",
+    "freshline.lookups",
     "freshline.formats",
     "freshline.merges",
     "freshline.strategies",

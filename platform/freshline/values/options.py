@@ -130,6 +130,7 @@ LOG_OPTIONS = (
 )
 SOURCE_OPTIONS = (
     Option("connector", "the kind of system outside"),
+    Option("lookup", "whether the system is asked for rows by their key", Kind.BOOLEAN),
     *LOG_OPTIONS,
     Option("as-of.tie-breaker", "columns whose greatest values win where two versions of one key have one time"),
     Option("as-of.delete-when", "the condition of a version that ends its key until the next one"),

@@ -1,8 +1,8 @@
 """Connectors, sinks, formats, merges, strategies and registrars by name: the shipped ones, and those of other packages.
 
-Another package names its own in the entry points `freshline.connectors`, `freshline.sinks`, `freshline.formats`,
-`freshline.merges`, `freshline.strategies` and `freshline.registrars`. Installed packages are searched for names that are
-not shipped, and only then, because the search takes longer than reading a project.
+Another package names its own in the entry points `freshline.connectors`, `freshline.sinks`, `freshline.lookups`,
+`freshline.formats`, `freshline.merges`, `freshline.strategies` and `freshline.registrars`. Installed packages are
+searched for names that are not shipped, and only then, because the search takes longer than reading a project.
 
 A shipped connector is loaded when it is asked for, so an installation may lack its folder.
 """
@@ -22,6 +22,7 @@ from freshline.values.connector import Connector, Position
 from freshline.values.extension import forget_packages
 from freshline.values.format import Format
 from freshline.values.location import Location
+from freshline.values.lookup import Lookup
 from freshline.values.merge import Merge
 from freshline.values.options import SOURCE_OPTIONS, Option, join_words
 from freshline.values.registrar import Registrar
@@ -40,6 +41,10 @@ CONNECTORS = {
 }
 SINKS = {
     "jdbc": "freshline.sinks.jdbc.sink:JdbcSink",
+}
+# Those of sources with 'lookup' = 'true', which are asked for rows by their key.
+LOOKUPS = {
+    "http": "freshline.sources.http.lookup:HttpLookup",
 }
 FORMATS = {
     "json": "freshline.sources.formats.json:Json",
@@ -88,6 +93,7 @@ CONNECTORS_NOT_BUILT = (
 FORMATS_NOT_BUILT = ("debezium",)
 CONNECTOR_GROUP = "freshline.connectors"
 SINK_GROUP = "freshline.sinks"
+LOOKUP_GROUP = "freshline.lookups"
 FORMAT_GROUP = "freshline.formats"
 STRATEGY_GROUP = "freshline.strategies"
 MERGE_GROUP = "freshline.merges"
@@ -96,6 +102,7 @@ REGISTRAR_GROUP = "freshline.registrars"
 BASES = {
     CONNECTOR_GROUP: "freshline.values.connector:Connector",
     SINK_GROUP: "freshline.values.sink:Sink",
+    LOOKUP_GROUP: "freshline.values.lookup:Lookup",
     FORMAT_GROUP: "freshline.values.format:Format",
     MERGE_GROUP: "freshline.values.merge:Merge",
     STRATEGY_GROUP: "freshline.plan.strategy:RefreshStrategy",
@@ -103,11 +110,24 @@ BASES = {
 }
 
 # The groups whose classes stand in specs, and so in the cache of declarations.
+# A lookup is a connector too, so its group comes first.
 CACHED: dict[str, type[Any]] = {
+    LOOKUP_GROUP: Lookup,
     CONNECTOR_GROUP: Connector,
     SINK_GROUP: Sink,
     FORMAT_GROUP: Format,
     MERGE_GROUP: Merge,
+}
+
+
+# The texts that a class of a group has, with what they are.
+_NAMED: dict[type[Any], dict[str, str]] = {
+    Sink: {
+        "title": "its name in sentences",
+        "delivery": "what a kill in the middle leaves",
+        "writer": "the class that writes, as `module:Class`",
+    },
+    Registrar: {"title": "its name in sentences"},
 }
 
 
@@ -134,6 +154,12 @@ def find_connector(name: str) -> type[Connector]:
 def find_sink(name: str) -> type[Sink]:
     """The sink of this name. Raises ExtensionError where there is none, or it cannot be used."""
     found: type[Sink] = _find(name, SINKS, SINK_GROUP)
+    return found
+
+
+def find_lookup(name: str) -> type[Lookup]:
+    """The lookup of this name. Raises ExtensionError where there is none, or it cannot be used."""
+    found: type[Lookup] = _find(name, LOOKUPS, LOOKUP_GROUP)
     return found
 
 
@@ -175,6 +201,11 @@ def shipped_sinks() -> tuple[type[Sink], ...]:
     return tuple(_installed(find_sink, SINKS))
 
 
+def shipped_lookups() -> tuple[type[Lookup], ...]:
+    """The lookups that come with freshline, but for those whose folder this installation lacks."""
+    return tuple(_installed(find_lookup, LOOKUPS))
+
+
 def shipped_formats() -> tuple[type[Format], ...]:
     """The formats that come with freshline."""
     return tuple(find_format(name) for name in FORMATS)
@@ -203,7 +234,7 @@ def names_outside(group: str) -> tuple[str, ...]:
 
 def shipped_options() -> tuple[str, ...]:
     """The names of all options of sources that come with freshline, but for those with only a beginning."""
-    own = [option for each in shipped_connectors() for option in each.options]
+    own = [option for each in (*shipped_connectors(), *shipped_lookups()) for option in each.options]
     own += [option for each in shipped_formats() for option in each.options]
     return tuple(dict.fromkeys(option.name for option in (*SOURCE_OPTIONS, *own) if not option.is_beginning))
 
@@ -259,16 +290,10 @@ def _missing(kind: type[Any]) -> str:
             return "has no `position`, the class of how far a log table has read"
         if of is not None and getattr(of, "kind", None) != kind.name:
             return f"has positions of the kind '{getattr(of, 'kind', None)}', and their `kind` is its name"
-    if issubclass(kind, Sink):
-        for attribute, sentence in (
-            ("title", "its name in sentences"),
-            ("delivery", "what a kill in the middle leaves"),
-            ("writer", "the class that writes, as `module:Class`"),
-        ):
+    for seam, named in _NAMED.items():
+        for attribute, sentence in named.items() if issubclass(kind, seam) else ():
             if not isinstance(getattr(kind, attribute, None), str):
                 return f"has no `{attribute}`, which is {sentence}"
-    if issubclass(kind, Registrar) and not isinstance(getattr(kind, "title", None), str):
-        return "has no `title`, which is its name in sentences"
     options = getattr(kind, "options", ())
     if not isinstance(options, tuple) or not all(isinstance(each, Option) for each in options):
         return "has `options` that are no tuple of Option"

@@ -78,6 +78,7 @@ RULES: dict[str, str] = {
     "MODEL": "A model is an ONNX file that is there, and ml_predict gives it one value for each of its inputs.",
     "DUPLICATE_ALIAS": "Inputs of one FROM have different aliases.",
     "LOOKUP": "A lookup join is an INNER or LEFT JOIN on equalities with columns of the dimension.",
+    "LOOKUP_ONLY": "A source with 'lookup' = 'true' is read by lookup joins on exactly its PRIMARY KEY, row by row.",
     "DELTA_JOIN": "A join that is to be kept up by its changes has changes that can be followed.",
     "VERSION_OF": "version_of(d) names the alias of a lookup join.",
     "UNKNOWN_COLUMN": "A column in the query is one of its inputs.",

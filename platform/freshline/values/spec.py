@@ -173,6 +173,11 @@ class SourceSpec:
         return self.connection.is_log
 
     @property
+    def is_lookup(self) -> bool:
+        """Whether rows are asked for by their key, for lookup joins alone."""
+        return self.connection.is_lookup
+
+    @property
     def is_read_in_place(self) -> bool:
         """Whether its rows stay where they are: nothing of it is ingested."""
         return not self.is_log

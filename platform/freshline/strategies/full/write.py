@@ -21,11 +21,12 @@ from freshline.compute.keys import OP, difference_by_key
 from freshline.compute.materialize import FEW_ROWS, collect_if_small, materialize_once
 from freshline.plan.disk import history_seconds
 from freshline.plan.step import Full
-from freshline.refresh.attempt import Attempt, Work
+from freshline.refresh.attempt import Attempt, LookedUp, Work
 from freshline.refresh.computed_rows import check_key, check_lookups, compute_whole, is_unique_by_query, whole_inputs
 from freshline.refresh.functions import Function
 from freshline.refresh.pending_lookups import look_up
 from freshline.refresh.process_keys import entries_of, keep, keeping_state
+from freshline.refresh.replay import replay_lookups
 from freshline.refresh.time_partitions import wanted_end, within
 from freshline.strategies.merge.write import quarantine_rejected
 from freshline.values.names import TableName, quoted
@@ -36,10 +37,17 @@ from freshline.values.result import Strategy
 
 # Up to this share of a table a difference is merged; beyond it an overwrite is cheaper, for readers too.
 SMALL_DIFFERENCE = 0.2
+# Reasons for which all rows are computed although their inputs can be followed.
+_AS_THEY_WERE = ("REQUESTED", "FOREIGN_WRITE", "DEFINITION_CHANGED", "MODEL_CHANGED")
 
 
 def full(attempt: Attempt, step: Full) -> Work:
     """The write of all rows."""
+    return _replay(attempt, step) or _compute(attempt, step)
+
+
+def _compute(attempt: Attempt, step: Full) -> Work:
+    """The write of all rows, computed at the pinned positions."""
     runtime, spark, spec, inputs = attempt.runtime, attempt.spark, attempt.spec, attempt.inputs
     spans: tuple[PartitionSpan, ...] | None = None
     if spec.time_partitions is not None:
@@ -108,6 +116,36 @@ def full(attempt: Attempt, step: Full) -> Work:
         looked_up,
         spans=spans,
         brought_in=tuple(span.interval for span in spans or ()),
+    )
+
+
+def _replay(attempt: Attempt, step: Full) -> Work | None:
+    """The write of the rows that a table which looks up outside has by its receipts, at the positions of the newest.
+
+    Each row has the answer that it was joined with, which nobody could be asked for again. None for other tables, and
+    where receipts or versions of inputs are gone: then each row has the newest answer to its key.
+    """
+    receipt, spec = attempt.receipt, attempt.spec
+    asked = any(pinned.ask is not None for pinned in attempt.inputs.values())
+    if receipt is None or not asked or step.reason.code not in _AS_THEY_WERE:
+        return None
+    found = replay_lookups(attempt.runtime, attempt.spark, spec, receipt)
+    if found.rows is None or found.unverified:
+        return None
+    rows = attempt.hold(attempt.constraint_check.rows(found.rows, again=True))
+    if spec.primary_key:
+        check_key(rows, spec)
+    waiting = None if receipt.pending_lookups is None else LookedUp(rows, receipt.pending_lookups, 0)
+    write = _write_of_difference(attempt, rows) or _write_of_all(attempt, rows, {})
+    return Work(
+        lambda new: write(receipt=new),
+        Strategy.FULL,
+        step.reason,
+        receipt.rows_in,
+        receipt.positions,
+        receipt.partitions,
+        looked_up=waiting,
+        replays=True,
     )
 
 

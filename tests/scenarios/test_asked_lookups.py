@@ -1,0 +1,153 @@
+"""Sources that are asked by key: each key once, answers kept, and the same rows whenever they are computed again."""
+
+from __future__ import annotations
+
+import pytest
+
+from freshline.testing import Crash
+from tests.scenarios.tables import declare, fill
+from tests.services import running_service
+
+LOOKUP = "FOR SYSTEM_TIME AS OF PROCTIME()"
+QUERY = f"SELECT o.id, o.customer, c.name, c.score FROM o LEFT JOIN customer {LOOKUP} AS c ON o.customer = c.id"
+
+
+@pytest.fixture
+def service():
+    with running_service(rows={"1": {"name": "A", "score": 1.5}, "2": {"name": "B", "score": 2}}) as running:
+        yield running
+
+
+def customer(lab, service, columns="id INT, name STRING, score DECIMAL(10,2)", **options):
+    given = {"connector": "http", "lookup": "true", "url": f"{service.url}/customers/{{id}}"}
+    given |= {name.replace("_", "-").replace("--", "."): text for name, text in options.items()}
+    pairs = ", ".join(f"'{name}' = '{text}'" for name, text in given.items())
+    lab.declare(f"CREATE SOURCE customer ({columns}, PRIMARY KEY (id)) WITH ({pairs})")
+
+
+@pytest.fixture
+def orders(lab, service):
+    fill(lab, "o", "id INT, customer INT", "(1, 1), (2, 2), (3, 1), (4, 9), (5, NULL)")
+    customer(lab, service)
+    return lab
+
+
+def refreshed(lab, name="t", **asked):
+    outcome = lab.refresh(name, **asked)
+    assert outcome.error is None, outcome.error
+    return outcome
+
+
+def names(lab, name="t"):
+    return [(row["id"], row["name"]) for row in lab.rows(name)]
+
+
+def answers(lab):
+    path = lab.runtime.warehouse.answers(next(n for n in lab.runtime.graph.order if str(n) == "customer"))
+    return lab.runtime.spark.read.format("delta").load(str(path)).collect()
+
+
+def test_each_key_is_asked_once_and_null_is_not_asked(orders, service):
+    declare(orders, QUERY)
+
+    assert refreshed(orders).strategy == "full"
+    assert names(orders) == [(1, "A"), (2, "B"), (3, "A"), (4, None), (5, None)]
+    assert service.asked == {"1": 1, "2": 1, "9": 1}
+    assert orders.verify("t").equal
+    assert refreshed(orders).strategy == "noop"
+    assert service.requests == 3
+    assert sorted((row["id"], row["found"]) for row in answers(orders)) == [(1, True), (2, True), (9, False)]
+
+
+def test_new_rows_ask_anew_and_what_is_stored_keeps_its_answer(orders, service):
+    declare(orders, QUERY)
+    refreshed(orders)
+    service.rows["1"] = {"name": "new", "score": 3}
+    orders.sql("INSERT INTO o VALUES (6, 1)")
+
+    assert refreshed(orders).strategy == "append"
+    assert names(orders)[0] == (1, "A")
+    assert names(orders)[-1] == (6, "new")
+    assert service.asked["1"] == 2
+    assert orders.verify("t").equal
+    assert service.requests == 4
+
+
+def test_full_and_verify_give_each_row_the_answer_that_it_had_and_ask_nobody(orders, service):
+    declare(orders, QUERY)
+    refreshed(orders)
+    service.rows["1"] = {"name": "new", "score": 3}
+    orders.sql("INSERT INTO o VALUES (6, 1)")
+    refreshed(orders)
+    service.rows |= {"1": {"name": "newer", "score": 4}, "7": {"name": "seven", "score": 7}}
+    before, asked = orders.rows("t"), service.requests
+
+    assert refreshed(orders, full=True).strategy == "full"
+    assert orders.rows("t") == before
+    assert service.requests == asked
+    assert orders.verify("t").equal
+    # A full refresh brings in what is new too, and asks for that alone.
+    orders.sql("INSERT INTO o VALUES (7, 7)")
+    assert refreshed(orders, full=True).strategy == "full"
+    assert names(orders)[:7] == [*((row["id"], row["name"]) for row in before), (7, "seven")]
+    assert service.requests == asked + 1
+    assert orders.verify("t").equal
+    refreshed(orders, full=True)
+    assert orders.verify("t").equal
+    assert service.requests == asked + 1
+
+
+def test_updated_rows_are_asked_for_anew_and_all_others_are_not(orders, service):
+    declare(orders, QUERY)
+    refreshed(orders)
+    service.rows["1"] = {"name": "new", "score": 3}
+    orders.sql("UPDATE o SET customer = 1 WHERE id = 2")
+    orders.sql("DELETE FROM o WHERE id = 4")
+
+    assert refreshed(orders).strategy == "keys"
+    assert names(orders) == [(1, "A"), (2, "new"), (3, "A"), (5, None)]
+    assert service.asked == {"1": 2, "2": 1, "9": 1}
+    assert orders.verify("t").equal
+    before = orders.rows("t")
+    refreshed(orders, full=True)
+    assert orders.rows("t") == before
+    assert service.requests == 4
+
+
+def test_an_answer_serves_new_rows_of_all_tables_for_as_long_as_declared(orders, service):
+    customer(orders, service, lookup__cache_ttl="10 minutes")
+    declare(orders, QUERY)
+    declare(orders, QUERY.replace("LEFT ", ""), name="u")
+    refreshed(orders)
+    refreshed(orders, "u")
+    orders.sql("INSERT INTO o VALUES (6, 1), (7, 9)")
+    service.rows |= {"1": {"name": "new", "score": 3}, "9": {"name": "nine", "score": 9}}
+
+    refreshed(orders)
+    assert names(orders)[5:] == [(6, "A"), (7, None)]
+    assert service.requests == 3
+    orders.clock.advance(minutes=11)
+    orders.sql("INSERT INTO o VALUES (8, 1)")
+    refreshed(orders)
+    assert names(orders)[5:] == [(6, "A"), (7, None), (8, "new")]
+    # The second table lags, and has the answers of now for all that is new to it.
+    refreshed(orders, "u")
+    assert names(orders, "u") == [(1, "A"), (2, "B"), (3, "A"), (6, "new"), (7, "nine"), (8, "new")]
+    assert service.asked == {"1": 2, "2": 1, "9": 2}
+    assert orders.verify("t").equal
+    assert orders.verify("u").equal
+
+
+@pytest.mark.parametrize("point", ["lookup-answered", "lookup-before-commit", "lookup-after-commit", "lookup-arrived"])
+def test_a_refresh_that_was_stopped_finds_the_answers_that_had_arrived(orders, service, point):
+    declare(orders, QUERY)
+    with pytest.raises(Crash), orders.crash_at(point):
+        orders.refresh("t")
+    asked = service.asked.copy()
+    orders.restart()
+    refreshed(orders)
+
+    assert names(orders) == [(1, "A"), (2, "B"), (3, "A"), (4, None), (5, None)]
+    assert max(asked.values()) == max(service.asked.values()) == 1
+    assert len(answers(orders)) == 3
+    assert orders.verify("t").equal
