@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from freshline.testing import Crash
+from tests.databases import Database
 from tests.scenarios.tables import declare, fill
 from tests.services import running_service
 
@@ -151,3 +152,25 @@ def test_a_refresh_that_was_stopped_finds_the_answers_that_had_arrived(orders, s
     assert max(asked.values()) == max(service.asked.values()) == 1
     assert len(answers(orders)) == 3
     assert orders.verify("t").equal
+
+
+def test_a_table_of_a_database_is_asked_in_batches_and_joined(lab, postgres, monkeypatch):
+    shop = Database(postgres)
+    shop.sql("CREATE TABLE c AS SELECT n AS id, 'name ' || n AS name FROM generate_series(1, 1000) AS n")
+    monkeypatch.setenv("SHOP_URL", shop.url)
+    lab.declare(
+        "CREATE SOURCE c (id INT, name STRING, PRIMARY KEY (id)) WITH ('connector' = 'jdbc', 'lookup' = 'true', "
+        "'url' = '${env:SHOP_URL}', 'table' = 'c')"
+    )
+    fill(lab, "o", "id INT, customer INT", "SELECT id, CAST(id + 500 AS INT) FROM range(1000)")
+    declare(lab, f"SELECT o.id, c.name FROM o LEFT JOIN c {LOOKUP} AS c ON c.id = o.customer")
+    refreshed(lab)
+    shop.sql("DROP TABLE c")
+    rows = names(lab)
+
+    assert rows[0] == (0, "name 500")
+    assert [name for _, name in rows].count(None) == 499
+    assert lab.verify("t").equal
+    assert refreshed(lab, full=True).strategy == "full"
+    assert names(lab) == rows
+    shop.close()

@@ -45,6 +45,7 @@ SINKS = {
 # Those of sources with 'lookup' = 'true', which are asked for rows by their key.
 LOOKUPS = {
     "http": "freshline.sources.http.lookup:HttpLookup",
+    "jdbc": "freshline.sources.jdbc.lookup:JdbcLookup",
 }
 FORMATS = {
     "json": "freshline.sources.formats.json:Json",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from freshline.compute.cancellation import Cancellation
 from freshline.sources.jdbc.facts import FoundTable, JdbcServerFacts, TablePart
@@ -45,6 +45,14 @@ class SourceDatabase(Protocol):
 
     def reading(self, url: str, table: FoundTable, cancellation: Cancellation) -> AbstractContextManager[Session]:
         """A transaction in which the table is as it was found, or is not there."""
+
+    def ask_keys(
+        self, url: str, asked: TablePart, keys: Sequence[Sequence[Any]], seconds: float
+    ) -> list[tuple[int, Sequence[bytes | None]]]:
+        """The rows of keys: the number of the key, and the texts of the columns that are not of the key.
+
+        Raises AwayError where it takes longer, DatabaseError and DatabaseRefusedError.
+        """
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from pymysql.cursors import SSCursor
@@ -24,6 +25,8 @@ from freshline.sources.jdbc.facts import (
     Read,
     TablePart,
 )
+from freshline.sources.jdbc.key_texts import format_key
+from freshline.sources.lookups.deadline import ended_after
 from freshline.values.names import quoted
 
 # MySQL names itself by the one, MariaDB by the other.
@@ -99,6 +102,16 @@ class MysqlDatabase:
             _ask(connection, f"SELECT 1 FROM {table.statement_name} LIMIT 0")
             server = _server(connection)
             yield MysqlSession(connection, server, self._find_table(connection, server))
+
+    def ask_keys(
+        self, url: str, asked: TablePart, keys: Sequence[Sequence[Any]], seconds: float
+    ) -> list[tuple[int, Sequence[bytes | None]]]:
+        used: list[Any] = []
+        with ended_after(seconds, lambda: used[0]._sock if used else None), self._connection.asking(url) as connection:
+            used.append(connection)
+            with connection.cursor() as cursor:
+                cursor.execute(_keys_statement(connection, asked, keys))
+                return [(int(row[0]), row[1:]) for row in cursor.fetchall()]
 
     def _find_table(self, connection: Any, server: JdbcServerFacts) -> FoundTable | None:
         wanted = self._declared.schema
@@ -197,6 +210,27 @@ def _statement(asked: TablePart, since: Since | None) -> str:
         conditions.append(f"(\n{asked.where}\n)")
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"SELECT {', '.join(columns)} FROM {asked.table.statement_name}{where}"
+
+
+def _keys_statement(connection: Any, asked: TablePart, keys: Sequence[Sequence[Any]]) -> str:
+    others = "".join(f", {_selected(column)}" for column in asked.columns if not column.is_key)
+    by_name = [quoted(column.found.name) for column in asked.columns if column.is_key]
+    where = "" if asked.where is None else f" AND (\n{asked.where}\n)"
+    parts = []
+    for number, key in enumerate(keys):
+        equal = " AND ".join(
+            f"{name} = {_literal(connection, value)}" for name, value in zip(by_name, key, strict=True)
+        )
+        parts.append(f"SELECT {number}{others} FROM {asked.table.statement_name} WHERE {equal}{where}")
+    return " UNION ALL ".join(parts)
+
+
+def _literal(connection: Any, value: Any) -> str:
+    """A value as a constant. A number stands without quotes: of two decimals, one in quotes would be a double."""
+    if isinstance(value, bool | int | Decimal):
+        return format_key(int(value) if isinstance(value, bool) else value)
+    text = value if isinstance(value, str) else format_key(value).removesuffix("+00:00")
+    return str(connection.escape(text))
 
 
 def _selected(column: JdbcColumn) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import socket
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,8 @@ from freshline.sources.databases.postgres_values import DatabaseType, accepted_t
 from freshline.sources.jdbc.connector import Jdbc, Name
 from freshline.sources.jdbc.database import Row, Since
 from freshline.sources.jdbc.facts import FoundColumn, FoundTable, GrowingKind, JdbcServerFacts, Read, TablePart
+from freshline.sources.jdbc.key_texts import format_key
+from freshline.sources.lookups.deadline import ended_after
 
 _SERVER = """
 SELECT (SELECT system_identifier FROM pg_control_system())::text, current_database()::text, pg_is_in_recovery(),
@@ -99,6 +103,25 @@ class PostgresDatabase:
                     connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name))
                 server, found = _server(connection), self._find_table(connection)
             yield PostgresSession(connection, server, found, cancellation)
+
+    def ask_keys(
+        self, url: str, asked: TablePart, keys: Sequence[Sequence[Any]], seconds: float
+    ) -> list[tuple[int, Sequence[bytes | None]]]:
+        used: list[psycopg.Connection[Any]] = []
+
+        def sent_over() -> socket.socket | None:
+            # A copy: closing it leaves the connection as it is.
+            return socket.socket(fileno=os.dup(used[0].fileno())) if used and not used[0].closed else None
+
+        # Texts of Postgres have no zero, so nothing is found by such a key.
+        numbered = [(number, key) for number, key in enumerate(keys) if not any("\0" in str(value) for value in key)]
+        if not numbered:
+            return []
+        with ended_after(seconds, sent_over), self._connection.asking(url) as connection:
+            used.append(connection)
+            with connection.cursor().copy(_keys_statement(asked, numbered)) as copy:
+                rows = [copy_fields(bytes(block)) for block in copy]
+        return [(int(row[0] or b""), row[1:]) for row in rows]
 
     def _find_table(self, connection: psycopg.Connection[Any]) -> FoundTable | None:
         row = connection.execute(_TABLE, (self._schema, self._table)).fetchone()
@@ -184,6 +207,29 @@ def _statement(asked: TablePart, since: Since | None, server: JdbcServerFacts) -
     return sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT").format(
         sql.SQL(", ").join(columns), sql.SQL(asked.table.statement_name), where
     )
+
+
+def _keys_statement(asked: TablePart, keys: Sequence[tuple[int, Sequence[Any]]]) -> sql.Composed:
+    others = [sql.SQL(", {}").format(sql.Identifier(each.found.name)) for each in asked.columns if not each.is_key]
+    by_name = [each for each in asked.columns if each.is_key]
+    where = sql.SQL("") if asked.where is None else sql.SQL(" AND (\n{}\n)").format(sql.SQL(asked.where))
+    parts = []
+    for number, key in keys:
+        equal = [
+            sql.SQL("{} = {}").format(sql.Identifier(column.found.name), _literal(value))
+            for column, value in zip(by_name, key, strict=True)
+        ]
+        select = sql.SQL("SELECT {}{} FROM {} WHERE {}{}")
+        table = sql.SQL(asked.table.statement_name)
+        parts.append(
+            select.format(sql.Literal(number), sql.SQL("").join(others), table, sql.SQL(" AND ").join(equal), where)
+        )
+    return sql.SQL("COPY ({}) TO STDOUT").format(sql.SQL(" UNION ALL ").join(parts))
+
+
+def _literal(value: Any) -> sql.Composable:
+    """A value as a constant without a type, which takes that of the column it is compared with."""
+    return sql.Literal(value if isinstance(value, bool | str) else format_key(value))
 
 
 def xmin_condition(first: int, next_: int) -> str:

@@ -94,7 +94,7 @@ class QueryReader(SpillingReader[QueryInspection, QueryPortion]):
         kind = find_kind(url, where=self.where)
         if self._opened is None or self._opened[0] != kind:
             self.close()
-            self._opened = (kind, _open(kind, self._declared, self.where))
+            self._opened = (kind, open_database(kind, self._declared, self.where))
         return url, self._opened[1]
 
     # -- inspecting
@@ -396,7 +396,8 @@ def find_kind(url: str, *, where: str) -> str:
     )
 
 
-def _open(kind: str, declared: Jdbc, where: str) -> SourceDatabase:
+def open_database(kind: str, declared: Jdbc, where: str) -> SourceDatabase:
+    """A database of a kind, for one thread. Raises DatabaseRefusedError where its driver is not installed."""
     try:
         return _KINDS[kind](declared, where)
     except ImportError as error:
