@@ -31,7 +31,9 @@ def test_the_declarations_of_the_page_are_a_project(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
     for name, code in declarations().items():
         (tmp_path / "assets" / f"{name}.sql").write_text(code, encoding="utf-8")
-    graph = read_project(read_settings(tmp_path, {}), {"CUSTOMERS": "https://service", "SHOP": "postgresql://h/d"})
+    graph = read_project(
+        read_settings(tmp_path, {}), {"CUSTOMERS": "https://service", "SHOP": "postgresql://h/d", "CACHE": "redis://h"}
+    )
     check_promises(graph)
     asked = next(source.connection for source in graph.sources if str(source.name) == "customer")
     assert isinstance(asked, HttpLookup)

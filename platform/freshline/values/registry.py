@@ -46,6 +46,7 @@ SINKS = {
 LOOKUPS = {
     "http": "freshline.sources.http.lookup:HttpLookup",
     "jdbc": "freshline.sources.jdbc.lookup:JdbcLookup",
+    "redis": "freshline.sources.redis.lookup:RedisLookup",
 }
 FORMATS = {
     "json": "freshline.sources.formats.json:Json",

@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar
@@ -25,6 +25,7 @@ import pyarrow as pa
 from freshline.errors import LookupRefusedError
 from freshline.sources.http.lookup import PLACEHOLDER, HttpLookup
 from freshline.sources.lookups.client import NO_ROW, Answer, AwayError, ClientHost, Key, LookupClient
+from freshline.sources.lookups.key_texts import key_text
 from freshline.sources.lookups.values import UnfitError, read_json, row_of
 from freshline.sources.tls import tls_context
 from freshline.values.secret import resolve_reference
@@ -139,7 +140,7 @@ class HttpLookupClient(LookupClient):
         by_name = {name.lower(): value for name, value in key.items()}
         path = self._parts.path or "/"
         path = f"{path}?{self._parts.query}" if self._parts.query else path
-        return PLACEHOLDER.sub(lambda named: quote(_text(by_name[named[1].lower()]), safe=""), path)
+        return PLACEHOLDER.sub(lambda named: quote(key_text(by_name[named[1].lower()]), safe=""), path)
 
     def _body(self, key: Mapping[str, Any]) -> bytes | None:
         if self._lookup.method != "post":
@@ -250,22 +251,11 @@ def _at(found: Any, pointer: str) -> Any:
     return found
 
 
-def _text(value: Any) -> str:
-    """A value of a key as it stands in an address."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, datetime):
-        return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat().replace("+00:00", "Z")
-    if isinstance(value, date):
-        return value.isoformat()
-    return f"{value:f}" if isinstance(value, Decimal) else str(value)
-
-
 def _json(value: Any) -> str:
     """A value of a key as it stands in a body; a decimal number has all of its digits."""
     if isinstance(value, Decimal):
         return f"{value:f}"
-    return json.dumps(value if isinstance(value, int | str) else _text(value), ensure_ascii=False)
+    return json.dumps(value if isinstance(value, int | str) else key_text(value), ensure_ascii=False)
 
 
 def _seconds(text: str | None) -> float | None:

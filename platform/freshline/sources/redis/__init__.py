@@ -1,0 +1,1 @@
+"""Redis and Valkey, asked for the rows of keys."""
