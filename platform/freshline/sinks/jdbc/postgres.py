@@ -6,7 +6,6 @@ locked first, so two engines come one after the other, and the second sees what 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,23 +19,14 @@ from psycopg import sql
 from pyarrow import csv
 
 from freshline.errors import SinkRejectedError, SinkSchemaError
-from freshline.sinks.jdbc.sink import JdbcSink
-from freshline.sinks.writer import (
-    Delivered,
-    Delivery,
-    KeepRejected,
-    OutgoingRows,
-    RejectedRow,
-    SinkHost,
-    SinkWriter,
-)
+from freshline.sinks.jdbc.database import POSITIONS, DatabaseWriter, row_text
+from freshline.sinks.writer import Delivered, Delivery, KeepRejected, OutgoingRows, RejectedRow, SinkHost
 from freshline.sources.databases.postgres_connection import PostgresConnection
 from freshline.sources.jdbc.connector import Name
 from freshline.values.sink import JSON, OnReject
 from freshline.values.sink_position import SinkPosition
 from freshline.values.spec import TableSpec
 
-POSITIONS = "freshline_sink"
 _STAGED, _GONE, _NUMBER = "freshline_staged", "freshline_gone", "_freshline_n"
 # Classes of SQLSTATE for a row that the table does not take: its values, a constraint, a view's check, a trigger, and
 # a row or index entry that is too large.
@@ -58,28 +48,23 @@ CREATE TABLE IF NOT EXISTS {} (
 """
 
 
-class PostgresWriter(SinkWriter):
+class PostgresWriter(DatabaseWriter):
     """Writes a table of Postgres."""
 
     def __init__(self, spec: TableSpec, host: SinkHost) -> None:
         super().__init__(spec, host)
-        assert isinstance(spec.sink, JdbcSink)
-        self._sink = spec.sink
-        self._schema = "public" if self._sink.schema is None else _folded(self._sink.schema)
-        self._name = _folded(self._sink.table)
+        self._schema = "public" if self.sink.schema is None else _folded(self.sink.schema)
+        self._name = _folded(self.sink.table)
+        self.full_name = f"{self._schema}.{self._name}"
         self.table = sql.Identifier(self._schema, self._name)
         self._positions = sql.Identifier(self._schema, POSITIONS)
-        self._connection = PostgresConnection(self._sink, "freshline", self.where)
+        self._connection = PostgresConnection(self.sink, "freshline", self.where)
 
     def close(self) -> None:
         self._connection.close()
 
-    @property
-    def _url(self) -> str:
-        return self.secret("url", self._sink.url)
-
     def position(self) -> SinkPosition | None:
-        with self._connection.asking(self._url) as connection:
+        with self._connection.asking(self.url) as connection:
             if _oid(connection, self._schema, POSITIONS) is None:
                 return None
             # No parameters: a name may have a percent sign, which would stand for one.
@@ -105,26 +90,19 @@ class PostgresWriter(SinkWriter):
         return Delivered(written, deleted)
 
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with self._connection.asking(self._url) as connection, connection.transaction():
+        with self._connection.asking(self.url) as connection, connection.transaction():
             names = sql.SQL(", ").join(_read_as(field) for field in schema)
             asked = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv, HEADER, FORCE_QUOTE *)")
             with connection.cursor().copy(asked.format(names, self.table)) as copy:
                 yield from _read_csv(copy, schema)
 
     def _read_position(self, text: str) -> SinkPosition:
-        try:
-            return SinkPosition.from_json(text)
-        except (ValueError, KeyError, TypeError) as error:
-            raise SinkSchemaError(
-                f"the position of {self._name} in {self._schema}.{POSITIONS} is none of freshline. Delete that row, "
-                f"then run `freshline refresh {self.spec.name} --full`.",
-                where=self.where,
-            ) from error
+        return self.read_position(text, f"{self._schema}.{POSITIONS}")
 
     @contextmanager
     def _writing(self, schema: pa.Schema, delivery: Delivery) -> Iterator[psycopg.Connection[Any]]:
         """A transaction that has the lock of the position, with a table that has the columns."""
-        with self._connection.asking(self._url) as connection, connection.transaction():
+        with self._connection.asking(self.url) as connection, connection.transaction():
             # A check at the end of the transaction would not say which row it is about.
             connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
             held = self._locked_position(connection)
@@ -161,37 +139,21 @@ class PostgresWriter(SinkWriter):
                 added = sql.SQL("ALTER TABLE {} ADD COLUMN {} {}")
                 connection.execute(added.format(self.table, sql.Identifier(field.name), sql.SQL(wanted)))
             elif not _fits(there[field.name][0], wanted):
-                raise self._misfit(
-                    f"column {field.name} of {self._full_name} is {there[field.name][0]}, and rows have {wanted}. "
-                    "Change its type there, or take the table away"
-                )
+                raise self.wrong_type(field.name, there[field.name][0], wanted)
         mine = {field.name for field in schema}
         required = [name for name, (_, is_required) in there.items() if is_required and name not in mine]
         if required:
-            raise self._misfit(
-                f"column {required[0]} of {self._full_name} must have a value, and {self.spec.reads[0]} has no such "
-                "column. Give it a default there"
-            )
+            raise self.required_column(required[0])
         keys_there = [set(row[0] or ()) for row in connection.execute(_KEYS, (oid,))]
         if set(self.spec.primary_key) not in keys_there:
             named = sql.SQL(", ").join(map(sql.Identifier, self.spec.primary_key)).as_string(connection)
-            raise self._misfit(
-                f"{self._full_name} has no PRIMARY KEY or UNIQUE over exactly ({named}), by which rows are found. Run "
+            raise self.misfit(
+                f"{self.full_name} has no PRIMARY KEY or UNIQUE over exactly ({named}), by which rows are found. Run "
                 f"there: ALTER TABLE {self.table.as_string(connection)} ADD UNIQUE ({named})"
             )
         asked = sql.SQL("SELECT EXISTS (SELECT FROM {})").format(self.table)
         if is_first and not delivery.takes_over and connection.execute(asked).fetchone() != (False,):
-            raise self._misfit(
-                f"{self._full_name} has rows that freshline has not written. `freshline refresh {self.spec.name} "
-                "--full` replaces them; else name another table"
-            )
-
-    @property
-    def _full_name(self) -> str:
-        return f"{self._schema}.{self._name}"
-
-    def _misfit(self, sentence: str) -> SinkSchemaError:
-        return SinkSchemaError(f"{sentence}.", where=self.where)
+            raise self.rows_of_others()
 
     def _finish(
         self,
@@ -352,8 +314,7 @@ class _Staged:
             return 0
 
     def _reject(self, row: pa.RecordBatch, error: psycopg.Error) -> None:
-        text = json.dumps(row.to_pylist()[0], ensure_ascii=False, default=str)
-        self.rejected.append(_rejected(text, error))
+        self.rejected.append(_rejected(row_text(row), error))
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

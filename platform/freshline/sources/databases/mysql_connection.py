@@ -28,9 +28,30 @@ _SETTINGS = (
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 )
 # Numbers of errors that say that the server is away or busy for a while: it ends, has too many connections, ended the
-# connection or the statement, was waited for too long, or has another table than when the transaction began.
+# connection or the statement, was waited for too long, or has another row or table than when the transaction began.
 _AWAY = frozenset(
-    (1021, 1037, 1040, 1041, 1053, 1077, 1079, 1129, 1158, 1159, 1160, 1161, 1203, 1205, 1206, 1213, 1226, 1317, 1412)
+    (
+        1020,
+        1021,
+        1037,
+        1040,
+        1041,
+        1053,
+        1077,
+        1079,
+        1129,
+        1158,
+        1159,
+        1160,
+        1161,
+        1203,
+        1205,
+        1206,
+        1213,
+        1226,
+        1317,
+        1412,
+    )
 ) | {1927, 1969, 3024, 3169}
 _CLIENT_ERRORS = range(2000, 3000)
 _EXAMPLE = "mysql://user:password@host:3306/database"
