@@ -68,13 +68,15 @@ class WantedEntries:
         Only the logs of `changed` tables and of those not read yet are read, of all where it is None. A table whose log
         cannot be read keeps the entry that it had here, and is in `unreadable`.
         """
-        for name in graph.kept:
+        # The rows of a sink are elsewhere: its own table is empty.
+        names = [name for name in graph.kept if not graph.is_sink(name)]
+        for name in names:
             if changed is None or self._stored.get(name) is None or _is_written_with(graph, name, changed):
                 self._read(name)
         if graph is not self._graph:
             self._graph, self._comments, self._made = graph, self._describe(graph), {}
         return tuple(
-            self._entry(graph, name, stored) for name in graph.kept if (stored := self._stored.get(name)) is not None
+            self._entry(graph, name, stored) for name in names if (stored := self._stored.get(name)) is not None
         )
 
     def _read(self, name: TableName) -> None:

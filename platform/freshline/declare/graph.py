@@ -93,6 +93,10 @@ class Graph:
             raise RequestError(self.unknown(name))
         return self.specs[name]
 
+    def is_sink(self, name: TableName) -> bool:
+        """Whether a name is that of a sink, whose rows are in another system."""
+        return _is_sink(self.spec(name))
+
     def require_rows(self, name: TableName) -> Spec:
         """As `require`, of a name whose rows are here; raises RequestError for a sink."""
         spec = self.require(name)

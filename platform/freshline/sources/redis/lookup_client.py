@@ -100,11 +100,14 @@ class RedisLookupClient(LookupClient):
             return Answer(None, str(error))
 
     def _hash_row(self, found: Mapping[bytes, bytes]) -> dict[str, Any]:
-        values = {}
+        values: dict[str, Any] = {}
         for column in self._columns:
             text = found.get(column.name.encode())
+            if text is None:
+                values[column.name] = None
+                continue
             try:
-                values[column.name] = None if text is None else _of_text(text, column.type)
+                values[column.name] = _of_text(text, column.type)
             except (AlteredValueError, ValueError) as error:
                 raise UnfitError(f"column {column.name} is {column.type}, and the hash has {text[:60]!r}") from error
         return values
