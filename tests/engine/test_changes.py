@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import shutil
 import socket
@@ -10,8 +11,11 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -133,6 +137,73 @@ def test_a_masked_column_is_not_sent_and_not_to_be_asked_for(followed: Settings)
             tables.add(row(1, "secret"))
             assert stream.take(1)[0].data["inserts"] == [{"id": 1, "n": 0}]
         assert tables.ask(columns="a")[0] == 400
+
+
+EVERY = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("decimal", pa.decimal128(20, 3)),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("local", pa.timestamp("us")),
+        ("bytes", pa.binary()),
+        ("flag", pa.bool_()),
+        ("double", pa.float64()),
+        ("list", pa.list_(pa.decimal128(5, 1))),
+        ("struct", pa.struct([("day", pa.date32()), ("text", pa.string())])),
+        ("map", pa.map_(pa.int32(), pa.binary())),
+    ]
+)
+NULLS = dict.fromkeys(EVERY.names)
+
+
+def of_every_type(key: int) -> dict[str, object]:
+    return {
+        "id": key,
+        "decimal": Decimal("12345678901234567.890"),
+        "day": date(2026, 11, 29),
+        "at": datetime(2026, 11, 29, 12, 30, 0, 5, tzinfo=UTC),
+        "local": datetime.fromisoformat("2026-11-29T12:30:00"),
+        "bytes": b"\x00\xff",
+        "flag": True,
+        "double": [1.5, math.nan, math.inf, -math.inf][key % 4],
+        "list": [Decimal("0.5"), None],
+        "struct": {"day": date(2026, 1, 2), "text": "x\u2028\n"},
+        "map": [(1, b"a"), (2, None)],
+    }
+
+
+@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["in memory", "in files"])
+@pytest.mark.parametrize("table", ["keyed", "plain"])
+def test_values_of_every_type_are_json_without_loss(followed: Settings, table: str, limits: Limits):
+    with open_tables(followed, limits=FollowLimits(poll=0.02, parts=limits)) as tables:
+        tables.create(table, EVERY)
+        tables.add(*(of_every_type(key) for key in range(12)), NULLS, table=table)
+        # A rewrite that changes one row, in another order.
+        rows = [of_every_type(key) | ({"flag": None} if key == 5 else {}) for key in reversed(range(12))]
+        tables.add(NULLS, *rows, table=table, mode="overwrite")
+        with tables.follow(table, from_="0") as stream:
+            events = stream.take(1)
+            while events[-1].data["version"] < 2 or not events[-1].data["last"]:
+                events += stream.take(1)
+
+    shown = applied([event for event in events if event.data["version"] == 1])
+    assert NULLS in shown
+    found = {row["id"]: row for row in shown}
+    assert found[1] == {
+        "id": 1, "decimal": "12345678901234567.890", "day": "2026-11-29", "at": "2026-11-29T12:30:00.000005Z",
+        "local": "2026-11-29T12:30:00", "bytes": "AP8=", "flag": True, "double": "NaN", "list": ["0.5", None],
+        "struct": {"day": "2026-01-02", "text": "x\u2028\n"},
+        "map": [{"key": 1, "value": "YQ=="}, {"key": 2, "value": None}],
+    }  # fmt: skip
+    assert [found[key]["double"] for key in (0, 2, 3)] == [1.5, "Infinity", "-Infinity"]
+    parts = [event.data for event in events if event.data["version"] == 2]
+    later = {name: [each for part in parts for each in part[name]] for name in ("inserts", "updates", "deletes")}
+    before, after = found[5], found[5] | {"flag": None}
+    if table == "keyed":
+        assert later["updates"] == [{"before": before, "after": after}]
+    else:
+        assert (later["deletes"], later["inserts"]) == ([before], [after])
 
 
 # -- places

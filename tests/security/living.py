@@ -49,6 +49,7 @@ default-freshness = "5 seconds"
 driver-memory = "1g"
 dagster-port = 0
 dagster-token = "${file:secrets/ui}"
+changes-token = "${file:secrets/follow}"
 parallel-refreshes = 2
 [tool.freshline.spark-confs]
 "spark.hadoop.fs.s3a.secret.key" = "${file:secrets/s3}"
@@ -154,6 +155,7 @@ def make_project(root: Path, canaries: Canaries, ports: dict[str, int]) -> None:
         "flagless": f"{plain} {canaries.make('kafka login without a flag')} password=x;",
         "ui": canaries.make("ui"),
         "posts": canaries.make("posts"),
+        "follow": canaries.make("follow"),
         "s3": canaries.make("s3"),
         "key": canaries.make("key"),
         "hook": f"http://localhost:{ports['web']}/{canaries.make('hook')}",

@@ -7,10 +7,15 @@ import random
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
+
+import pyarrow as pa
+from deltalake import write_deltalake
 
 from freshline.commit.notes import read_note
 from freshline.dagster.webserver.access import Access, Admit, Door, decide
@@ -22,6 +27,7 @@ from freshline.declare.project import read_declarations
 from freshline.declare.project_settings import read_settings
 from freshline.declare.yaml_table import COMPONENT, find_tables
 from freshline.engine.backfills import read_backfill
+from freshline.engine.changes import Changes, FollowLimits
 from freshline.engine.ingest import Ingest, PostLimits
 from freshline.engine.lock import HOLDER, read_holder
 from freshline.engine.requests import KINDS, Request, read_refresh
@@ -533,6 +539,73 @@ def read_post(text: str) -> object:
     return answer
 
 
+FOLLOW_TOKEN = "the-token-of-changes"
+FOLLOWED = "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) FRESHNESS = INTERVAL '1' HOUR AS SELECT k, v FROM log"
+
+
+@cache
+def followers() -> Changes:
+    """A door for those who follow a table of three versions. An answer ends as soon as it has begun."""
+    root = folder()
+    settings = replace(settings_in(root), changes_token="${env:FOLLOW}", masked_columns=("v",))
+    log = "CREATE SOURCE log (k INT, v STRING) WITH ('connector' = 'delta', 'path' = 'x')"
+    graph = read_declarations({"t.sql": FOLLOWED, "log.sql": log}, settings)
+    for numbers in ([1, 2], [3], [4]):
+        rows = pa.table({"k": pa.array(numbers, pa.int32()), "v": [f"{SECRET_VALUE}{number}" for number in numbers]})
+        write_deltalake(settings.warehouse / "t", rows, mode="append")
+    return Changes(lambda: graph, settings, {"FOLLOW": FOLLOW_TOKEN}, FollowLimits(connection=0.0))
+
+
+SECRET_VALUE = "a-masked-value"
+
+
+def make_follow(chance: random.Random) -> str:
+    """A request to follow a table, as a JSON object; most bear the token."""
+    place = chance.choice(("now", "beginning", "0", "2", "2-00000000-0000000000000000", "9" * 18, odd(chance)[:40]))
+    query = urlencode(
+        {
+            name: value
+            for name, value in (
+                ("from", place),
+                ("columns", chance.choice(("k", "v", "k,v", "K", odd(chance)[:20]))),
+                ("consumer", chance.choice(("c", "../c", "", odd(chance)[:20]))),
+            )
+            if chance.random() < 0.4
+        },
+        errors="surrogatepass",
+    )
+    headers = [["host", f"127.0.0.1:{PORT}"], ["authorization", f"Bearer {FOLLOW_TOKEN}"]]
+    if chance.random() < 0.2:
+        headers[chance.randrange(2)][1] = chance.choice(
+            (f"Bearer {TOKEN}", f"Bearer {FOLLOW_TOKEN}x", "", odd(chance)[:60])
+        )
+    if chance.random() < 0.4:
+        headers.append(["last-event-id", chance.choice((place, "1-0-0-rows-1-0", odd(chance)[:60]))])
+    path = f"/changes/{chance.choice(('t', 'T', 't', 'log', 'u', '../status', odd(chance)[:40]))}"
+    method = chance.choice(("GET", "GET", "GET", "GET", "POST", "HEAD", "BREW"))
+    return json.dumps({"method": method, "path": path, "query": query, "headers": headers, "body": ""})
+
+
+def read_follow(text: str) -> object:
+    """Events are for those alone who bear the token, and have no value of a masked column."""
+    # Of this version of ASGI: the answer does not wait for a client that goes.
+    scope = _scope(_request_of(text)) | {"asgi": {"version": "3.0", "spec_version": "2.4"}}
+    if not scope["path"].startswith("/changes/"):
+        raise RequestError("no request to follow")
+    guard = TokenGuard(application(CONTROL), TOKEN, PORT, changes=followers())
+    status, answer = ask_asgi(guard, scope, b"")
+    assert SECRET_VALUE.encode() not in answer, "a masked value is sent"
+    if status != 200:
+        assert status in (400, 401, 403, 404, 405, 409, 410), f"the status is {status}"
+        raise error_from_json(json.loads(answer)["error"])
+    found = dict(scope["headers"])
+    assert answer.startswith(b"retry: ")
+    assert found[b"authorization"] == f"Bearer {FOLLOW_TOKEN}".encode(), "events without the token"
+    assert found[b"host"] in (f"127.0.0.1:{PORT}".encode(), f"localhost:{PORT}".encode()), "a foreign host gets events"
+    assert scope["method"] == "GET"
+    return answer
+
+
 def _landed() -> set[Path]:
     return {file for file in (folder() / "p").rglob("*") if file.is_file()}
 
@@ -808,9 +881,10 @@ TARGETS: tuple[Target, ...] = (
     _json_target("states", STATES, read_key_state, 0.08),
     Target("engine", make_request, read_engine_request, 0.07),
     Target("posts", make_post, read_post, 0.02),
+    Target("followers", make_follow, read_follow, 0.02),
     Target("guard", make_ui_request, read_ui_request, 0.08),
     Target("answers", make_answer, read_answer, 0.08),
     Target("references", make_reference, read_reference, 0.04),
-    Target("urls", make_url, read_url, 0.07),
+    Target("urls", make_url, read_url, 0.05),
     Target("lines", make_lines, read_lines, 0.02),
 )

@@ -81,6 +81,21 @@ def posted(living: Living, token: str) -> int:
         return connection.getresponse().status
 
 
+def followed(living: Living, token: str) -> tuple[int, str]:
+    """The status of a request for the changes of a table, and the first events or the reason why there are none."""
+    with closing(http.client.HTTPConnection("127.0.0.1", living.engine.http_port, timeout=30)) as connection:
+        headers = {"Authorization": f"Bearer {token}"}
+        connection.request("GET", "/changes/spend?from=beginning&consumer=lane", headers=headers)
+        answer = connection.getresponse()
+        lines = iter(answer.readline, b"") if answer.status == 200 else iter([answer.read()])
+        text = ""
+        for line in lines:
+            text += line.decode()
+            if '"last":true' in text:
+                break
+        return answer.status, text
+
+
 def statuses(living: Living) -> dict[str, dict[str, object]]:
     found = json.loads(living.run("status", "--json"))
     return {row["table"]: row for row in (found if isinstance(found, list) else found["tables"])}
@@ -102,6 +117,11 @@ def test_no_secret_is_anywhere_that_it_need_not_be(living: Living) -> None:
     # A post with its token, and one with a token that is nearly right.
     assert (posted(living, words["posts"]), posted(living, f"{words['posts']}x")) == (202, 401)
     living.run("refresh", "posted", "--json", ok=True)
+    # The changes of a table likewise, from the running engine.
+    (status, events), (refused, reason) = (followed(living, words["follow"] + end) for end in ("", "x"))
+    assert (status, refused) == (200, 401)
+    assert '"inserts":[{"customer":"c' in events
+    canaries.search_text(events + reason, "the changes of a table")
     pages = [json.dumps(ask(living.url, query, words["ui"])) for query in QUERIES]
     for number, page in enumerate(pages):
         canaries.search_text(page, f"the answer of the UI to query {number}")

@@ -96,3 +96,11 @@ def test_rows_are_there_after_a_power_cut(clickhouse: ClickHouseServer, database
     clickhouse.start()
 
     assert rows(clickhouse, database) == ['{"id":1,"v":"a"}']
+
+
+def test_a_server_hangs_and_answers_again(clickhouse: ClickHouseServer):
+    with clickhouse.process.hanging(), pytest.raises(TimeoutError):
+        urllib.request.urlopen(f"{clickhouse.url}/ping", timeout=0.3)
+
+    with urllib.request.urlopen(f"{clickhouse.url}/ping", timeout=30) as answer:
+        assert answer.read() == b"Ok.\n"

@@ -46,7 +46,7 @@ from freshline.errors import (
     ReadError,
 )
 from freshline.plan.place import FollowedPlace, Portion, Within, mark_of_columns, mark_of_table
-from freshline.plan.read import DEFAULT_EXPIRY_DAYS, LogHistory
+from freshline.plan.read import DEFAULT_EXPIRY_DAYS, Consumer, LogHistory
 from freshline.reads.json_rows import rows_as_json
 from freshline.reads.parts import Limits, Part, change_parts, row_parts
 from freshline.reads.rows import own_columns, read_history
@@ -281,7 +281,7 @@ class Changes:
                     )
             place = self._marked(table, place)
             if name is not None:
-                self._keep(table, name, place, new=known is None)
+                self._keep(table, name, place, known)
             return place
         except ConsumerExpiredError as error:
             raise _RefusedError(HTTPStatus.GONE, error) from error
@@ -310,12 +310,11 @@ class Changes:
         commit = commit_digest(table.path, place.version) or ""
         return FollowedPlace(place.version, mark_of_table(table_id(table.path)), commit, place.within)
 
-    def _keep(self, table: StoredTable, name: str, place: FollowedPlace, *, new: bool) -> None:
+    def _keep(self, table: StoredTable, name: str, place: FollowedPlace, known: Consumer | None) -> None:
         """Keep what comes behind a place for a consumer: what is before it was handled."""
         rows_first = place.within is not None and place.within.portion is Portion.ROWS
-        seconds = DEFAULT_EXPIRY_DAYS * 86_400
-        if new:
-            register_on(table, name, place.read_up_to, rows_first, seconds, self.clock())
+        if known is None:
+            register_on(table, name, place.read_up_to, rows_first, DEFAULT_EXPIRY_DAYS * 86_400, self.clock())
             return
         keep_consumer(
             table.warehouse,
@@ -324,7 +323,7 @@ class Changes:
             table_id=table_id(table.path),
             version=place.read_up_to,
             commit=commit_digest(table.path, place.read_up_to),
-            expiry_seconds=seconds,
+            expiry_seconds=known.expiry_seconds,
             now=self.clock(),
             rows_first=rows_first,
         )
@@ -363,9 +362,12 @@ class Changes:
                     place = FollowedPlace(place.version, place.table, place.commit)
                 async for sent in self._followed(follow, watch, place):
                     yield sent
-        except FreshlineError as error:
-            LOG.info("%s: a client follows it no longer: %s", follow.name, error)
+        except ReadError as error:
+            LOG.info("%s: a client cannot follow it any more: %s", follow.name, error)
             yield _event("gone", {"error": error.as_json()})
+        except FreshlineError as error:
+            # It may pass. The client comes back with its position, and learns then whether it has.
+            self._warn(f"{follow.name} cannot be followed now: {error}")
 
     async def _followed(self, follow: _Follow, watch: _Watch, place: FollowedPlace) -> AsyncIterator[bytes]:
         """The changes behind a place, as versions come."""
@@ -529,6 +531,9 @@ class _Watch:
             try:
                 await asyncio.wait_for(self._changed.wait(), seconds)
             except TimeoutError:
+                if self._task is not None and self._task.done():
+                    # Nobody would be told of a new version any more.
+                    self._task.result()
                 return None
         if self._error is not None:
             raise self._error
