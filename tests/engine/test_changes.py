@@ -297,6 +297,9 @@ def test_a_place_in_the_middle_is_one_of_its_columns(followed: Settings):
         status, error = tables.ask(last=part.id, columns="a")
     assert (status, error["code"]) == (410, "READ")
     assert "other columns" in error["message"]
+    # And of an engine that cuts versions in the same way.
+    with open_tables(followed, limits=FollowLimits(poll=0.02, parts=replace(SMALL, rows_of_part=4))) as tables:
+        assert tables.ask(last=part.id) == (status, error)
 
 
 def test_random_histories_are_followed_exactly_however_often_a_client_comes_back(followed: Settings):

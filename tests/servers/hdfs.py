@@ -33,7 +33,7 @@ LOCK = Path(__file__).with_name("hdfs_jars_lock.json")
 _CRATE = Path(__file__).with_name("libhdfs")
 _START_SECONDS = 180.0
 _SOURCES = ("exception.c", "jni_helper.c", "hdfs.c", "jclasses.c")
-_BUILT_WITH = "apt-get install cargo gcc libc6-dev openjdk-17-jdk-headless"
+_BUILT_WITH = "apt-get install cargo gcc libc6-dev default-jdk-headless"
 
 
 @dataclass

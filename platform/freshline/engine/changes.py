@@ -45,7 +45,7 @@ from freshline.errors import (
     FreshlineError,
     ReadError,
 )
-from freshline.plan.place import FollowedPlace, Portion, Within, mark_of_columns, mark_of_table
+from freshline.plan.place import FollowedPlace, Portion, Within, mark_of_parts, mark_of_table
 from freshline.plan.read import DEFAULT_EXPIRY_DAYS, Consumer, LogHistory
 from freshline.reads.json_rows import rows_as_json
 from freshline.reads.parts import Limits, Part, change_parts, row_parts
@@ -273,10 +273,10 @@ class Changes:
             self._require(table, place, history)
             if place.within is not None and place.within.parts > 0:
                 columns = follow.columns_at(_version(table, place.version))
-                if place.within.columns != mark_of_columns(columns, follow.key_in(columns)):
+                if place.within.mark != mark_of_parts(columns, follow.key_in(columns), self.limits.parts.cut):
                     raise ReadError(
-                        f"position {place} is in the middle of version {place.version}, for other columns. Ask for the "
-                        "columns of that time, or begin anew.",
+                        f"position {place} is in the middle of version {place.version}, of which other columns were "
+                        "sent, or another version of freshline sent them. Ask for the same columns, or begin anew.",
                         where=where,
                     )
             place = self._marked(table, place)
@@ -408,7 +408,7 @@ class Changes:
         version = await watch.version(place.version)
         columns = follow.columns_at(version)
         parts = _Reader(row_parts(follow.table.path, follow.name, place.version, columns, self.limits.parts))
-        mark = mark_of_columns(columns, follow.key_in(columns))
+        mark = mark_of_parts(columns, follow.key_in(columns), self.limits.parts.cut)
         try:
             async for sent in self._sent(follow, parts, version.place, Portion.ROWS, mark, place.within.parts):
                 yield sent
@@ -419,7 +419,7 @@ class Changes:
         """The events of a version, without those parts that the client has."""
         columns = follow.columns_at(version)
         key = follow.key_in(columns)
-        number, mark = version.place.version, mark_of_columns(columns, key)
+        number, mark = version.place.version, mark_of_parts(columns, key, self.limits.parts.cut)
         had = place.within.parts if place.within is not None and place.version == number else 0
         asked = (str(version.place), mark)
         found = _Reader(

@@ -25,11 +25,11 @@ class Portion(StrEnum):
 
 @dataclass(frozen=True)
 class Within:
-    """So many parts of the rows or changes of a version were read; `columns` is the mark of those that parts have."""
+    """So many parts of the rows or changes of a version were read; `mark` is that of these parts."""
 
     portion: Portion
     parts: int
-    columns: str
+    mark: str
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class FollowedPlace:
     >>> str(FollowedPlace(12, "1f0c9a3b", "e2d47705aa01b2c3"))
     '12-1f0c9a3b-e2d47705aa01b2c3'
     >>> FollowedPlace.parse("13-1f0c9a3b-a2d47705aa01b2c3-changes-4-00c0ffee").within
-    Within(portion=<Portion.CHANGES: 'changes'>, parts=4, columns='00c0ffee')
+    Within(portion=<Portion.CHANGES: 'changes'>, parts=4, mark='00c0ffee')
     >>> FollowedPlace.parse("12").commit
     ''
     """
@@ -59,7 +59,7 @@ class FollowedPlace:
     def __str__(self) -> str:
         parts = [str(self.version), self.table, self.commit]
         if self.within is not None:
-            parts += [self.within.portion, str(self.within.parts), self.within.columns]
+            parts += [self.within.portion, str(self.within.parts), self.within.mark]
         return "-".join(parts)
 
     @classmethod
@@ -70,8 +70,8 @@ class FollowedPlace:
         found = _TEXT.match(text)
         if found is None:
             raise ValueError(f"{text[:80]!r} is no position. Give the `id` of an event, or the number of a version.")
-        version, table, commit, portion, parts, columns = found.groups()
-        within = None if portion is None else Within(Portion(portion), int(parts), columns)
+        version, table, commit, portion, parts, mark = found.groups()
+        within = None if portion is None else Within(Portion(portion), int(parts), mark)
         return cls(int(version), table, commit, within)
 
 
@@ -80,6 +80,6 @@ def mark_of_table(table_id: str) -> str:
     return hashlib.sha256(table_id.encode()).hexdigest()[:8]
 
 
-def mark_of_columns(columns: Sequence[str], key: Sequence[str]) -> str:
-    """The mark of the columns that parts have, and of the key by which their rows are paired."""
-    return hashlib.sha256("\x00".join([*columns, "", *key]).encode()).hexdigest()[:8]
+def mark_of_parts(columns: Sequence[str], key: Sequence[str], cut: str) -> str:
+    """The mark of parts with these columns, whose rows are paired by this key, and which are cut in this way."""
+    return hashlib.sha256("\x00".join([*columns, "", *key, "", cut]).encode()).hexdigest()[:8]

@@ -55,6 +55,11 @@ class Limits:
     rows_in_memory: int = ROWS_IN_MEMORY
     bytes_in_memory: int = BYTES_IN_MEMORY
 
+    @property
+    def cut(self) -> str:
+        """The sizes, and the libraries whose hashes and texts decide which part a row is in."""
+        return f"{self} {BYTES_OF_PART} {pd.__version__} {pa.__version__}"
+
 
 def row_parts(path: Path, table: str, version: int, columns: Sequence[str], limits: Limits) -> Iterator[Part]:
     """The rows of a version as inserts; one empty part where it has none. Raises ReadError where a file is gone."""
