@@ -20,8 +20,8 @@ PUBLIC = {
         asset_key_for build_asset_selection build_assets build_checks build_definitions build_sensors
     """,
     "freshline.testing": """
-        CatalogSystem ClaimsError Crash Lab LabClock LandingFolder MergedTable Service SinkSystem System check_channel
-        check_connector check_format check_merge check_registrar check_sink
+        AskedSystem CatalogSystem ClaimsError Crash Lab LabClock LandingFolder MergedTable Service SinkSystem System
+        check_channel check_connector check_format check_lookup check_merge check_registrar check_sink
     """,
 }
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import measure
 from ageing import ageing, savepoint
+from asked_lookups import asked_lookups
 from evaluation import evaluate, load
 from event_time import Memory, State, Why, event_time
 from event_time_growth import Late, late_row
@@ -340,6 +341,7 @@ BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]]
     "first_row_growth": first_row_growth,
     "delta_join": delta_join,
     "lookup_join": lookup_join,
+    "asked_lookups": asked_lookups,
     "kafka_ingest": kafka_ingest,
     "keyed_log": keyed_log,
     "union_read": union_read,

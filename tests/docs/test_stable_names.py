@@ -32,7 +32,7 @@ def test_each_stable_name_is_there():
     assert stable_names()["freshline.testing"] == set(PUBLIC["freshline.testing"].split())
 
 
-@pytest.mark.parametrize("page", ["connectors.md", "extending.md", "testing.md"])
+@pytest.mark.parametrize("page", ["connectors.md", "extending.md", "lookups.md", "testing.md"])
 def test_the_code_of_a_page_imports_stable_names_only(page):
     stable = stable_names()
     code = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)

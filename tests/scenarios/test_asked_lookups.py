@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
+from freshline.errors import LookupAnswerError, LookupAwayError
+from freshline.run import maintain_table
 from freshline.testing import Crash
+from freshline.values.names import TableName
+from tests.crashes import refresh_by
 from tests.databases import Database
 from tests.scenarios.tables import declare, fill
 from tests.services import running_service
@@ -174,3 +180,135 @@ def test_a_table_of_a_database_is_asked_in_batches_and_joined(lab, postgres, mon
     assert refreshed(lab, full=True).strategy == "full"
     assert names(lab) == rows
     shop.close()
+
+
+def test_a_service_that_stays_away_fails_the_refresh_and_keeps_the_answers_that_came(orders, service):
+    service.bodies = {"2": b'{"name": 7}'}
+    customer(orders, service, lookup__concurrency="1")
+    declare(orders, QUERY)
+    error = orders.refresh("t").error
+
+    assert isinstance(error, LookupAnswerError)
+    assert error.key == {"id": 2}
+    assert "assets/" in str(error)
+    service.bodies, service.always = {}, (503, {})
+    asked = service.asked.copy()
+    failed = orders.refresh("t").error
+    assert isinstance(failed, LookupAwayError)
+    assert failed.retry_helps
+    service.always = None
+    refreshed(orders)
+    # Whatever had an answer was asked for once.
+    assert all(service.asked[key] == 1 for key in asked if key != "2" and service.asked[key] < 5)
+    assert orders.verify("t").equal
+
+
+def test_with_null_a_row_without_an_answer_is_joined_with_nothing_until_it_is_retried(orders, service):
+    service.bodies = {"2": b'{"name": 7}'}
+    customer(orders, service, lookup__on_error="null")
+    declare(orders, QUERY)
+    declare(
+        orders,
+        QUERY,
+        "WITH ('lookup.retry-on-miss.attempts' = '3', 'lookup.retry-on-miss.delay' = '1 minute')",
+        name="r",
+    )
+    refreshed(orders)
+    refreshed(orders, "r")
+
+    assert names(orders) == [(1, "A"), (2, None), (3, "A"), (4, None), (5, None)]
+    assert names(orders, "r") == [(1, "A"), (3, "A"), (5, None)]
+    service.bodies, service.rows["9"] = {}, {"name": "nine"}
+    orders.clock.advance(minutes=2)
+    refreshed(orders, "r")
+    assert names(orders, "r") == [(1, "A"), (2, "B"), (3, "A"), (4, "nine"), (5, None)]
+    assert service.asked["1"] == 2
+    # The first table keeps what it found, when it is computed again too.
+    refreshed(orders, full=True)
+    assert names(orders) == [(1, "A"), (2, None), (3, "A"), (4, None), (5, None)]
+    assert orders.verify("t").equal
+    assert orders.verify("r").equal
+
+
+def test_two_tables_that_are_refreshed_at_once_ask_for_a_key_once(orders, service):
+    service.seconds = 0.3
+    customer(orders, service, lookup__cache_ttl="1 hour")
+    tables = ("t", "u")
+    for name in tables:
+        declare(orders, QUERY, name=name)
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = list(pool.map(lambda name: refresh_by(orders.runtime, name), tables))
+
+    assert [outcome.error for outcome in outcomes] == [None, None]
+    assert names(orders) == names(orders, "u") == [(1, "A"), (2, "B"), (3, "A"), (4, None), (5, None)]
+    assert service.asked == {"1": 1, "2": 1, "9": 1}
+
+
+def test_a_lookup_may_decide_the_key_of_the_next(orders, service):
+    service.rows |= {"1": {"name": "A", "score": 1, "boss": 2}, "2": {"name": "B", "score": 2, "boss": 3}}
+    service.rows["3"] = {"name": "C", "score": 3}
+    customer(orders, service, "id INT, name STRING, boss INT")
+    declare(
+        orders,
+        f"SELECT o.id, c.name AS own, d.name FROM o LEFT JOIN customer {LOOKUP} AS c ON o.customer = c.id "
+        f"LEFT JOIN customer {LOOKUP} AS d ON d.id = c.boss",
+    )
+    refreshed(orders)
+
+    assert names(orders) == [(1, "B"), (2, "C"), (3, "B"), (4, None), (5, None)]
+    assert set(service.asked.values()) == {1}
+    assert orders.verify("t").equal
+
+
+def test_a_changed_declaration_asks_anew_and_stored_rows_keep_their_answer(orders, service):
+    customer(orders, service, lookup__cache_ttl="1 hour")
+    declare(orders, QUERY)
+    refreshed(orders)
+    customer(orders, service, "id INT, name STRING, score DECIMAL(10,2), city STRING", lookup__cache_ttl="1 hour")
+    service.rows["1"] = {"name": "new", "score": 1, "city": "Ulm"}
+    declare(orders, QUERY.replace("c.score", "c.city"), name="u")
+    orders.sql("INSERT INTO o VALUES (6, 1)")
+    refreshed(orders)
+    refreshed(orders, "u")
+
+    assert names(orders) == [(1, "A"), (2, "B"), (3, "A"), (4, None), (5, None), (6, "new")]
+    assert [row["city"] for row in orders.rows("u")] == ["Ulm", None, "Ulm", None, None, "Ulm"]
+    assert orders.verify("t").equal
+    assert orders.verify("u").equal
+    customer(orders, service, "id INT, name STRING, score STRING, city STRING")
+    assert "Give the column another name" in str(orders.refresh("customer").error)
+
+
+def test_a_restored_table_keeps_its_answers_and_asks_for_what_is_new(orders, service):
+    declare(orders, QUERY)
+    refreshed(orders)
+    orders.create_savepoint("before")
+    service.rows["1"] = {"name": "new", "score": 3}
+    orders.sql("INSERT INTO o VALUES (6, 1)")
+    refreshed(orders)
+    orders.restore_savepoint("before")
+
+    assert names(orders) == [(1, "A"), (2, "B"), (3, "A"), (4, None), (5, None)]
+    assert orders.verify("t").equal
+    refreshed(orders)
+    assert names(orders)[5:] == [(6, "new")]
+    assert orders.verify("t").equal
+
+
+@pytest.mark.long
+def test_answers_are_put_together_and_none_is_lost_to_retention(orders, service):
+    declare(orders, QUERY)
+    for number in range(10, 36):
+        orders.sql(f"INSERT INTO o VALUES ({number}, 1)")
+        service.rows["1"] = {"name": f"n{number}", "score": number}
+        refreshed(orders)
+    before = orders.rows("t")
+    orders.clock.advance(days=30)
+    (done,) = maintain_table(orders.runtime, TableName.parse("customer"), eager=True)
+
+    assert done.files_after < done.files_before
+    maintain_table(orders.runtime, TableName.parse("customer"), eager=True)
+    assert orders.rows("t") == before
+    assert orders.verify("t").equal
+    refreshed(orders, full=True)
+    assert orders.rows("t") == before

@@ -121,7 +121,7 @@ def kinds(spec: Spec) -> set[str]:
     """At most three, because a node of the graph has room for no more."""
     if isinstance(spec, SourceSpec):
         if spec.format is None:
-            return {"deltalake"}
+            return {"deltalake"} | ({spec.connection.kind} if spec.is_lookup and spec.connection.kind else set())
         return {"spark", "deltalake", spec.connection.kind or spec.format.name}
     if spec.sink is not None:
         return {"spark", spec.sink.name}

@@ -13,9 +13,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -51,6 +53,9 @@ from freshline.values.spec import SourceSpec, TableSpec
 LOG = logging.getLogger(__name__)
 # So many keys are asked for, and their answers committed, at a time.
 MOST_KEYS = 20_000
+# A refresh that begins again uses what it asked for before. One that failed for days asks anew, and so does a table
+# that was dropped and declared again under its name.
+AGAIN_WITHIN = timedelta(days=1)
 # A row of a key may depend on that of another dimension, and so on: more steps than a query has joins.
 MOST_PASSES = 64
 # The folder of journals: Delta passes over names that begin with an underscore.
@@ -117,6 +122,10 @@ class AnswerStore:
             assert version is not None
             return position_at(table_id(self.path), version, receipt_at(self.path, version))
 
+    def alone(self) -> AbstractContextManager[Any]:
+        """The time in which nobody else writes answers of this process."""
+        return self._lock
+
     def close(self) -> None:
         """Let go of the client."""
         client, self._client = self._client, None
@@ -126,13 +135,14 @@ class AnswerStore:
     def unanswered(self, spark: SparkSession, keys: DataFrame, seq: int, use: Use) -> DataFrame:
         """Those of some keys that have no answer which may be used, by the answers up to a number."""
         answers = newest_answers(spark, self.path, self.spec, seq)
-        same = F.col(ASKED_FOR) == F.lit(use.asked_for)
+        now = self._runtime.clock()
+        same = (F.col(ASKED_FOR) == F.lit(use.asked_for)) & (F.col(ASKED_AT) > F.lit(now - AGAIN_WITHIN))
         if use.any_age:
             usable = F.lit(True)
         else:
             usable = F.lit(False)
             if self.lookup.lookup_cache_ttl:
-                since = self._runtime.clock() - timedelta(seconds=self.lookup.lookup_cache_ttl)
+                since = now - timedelta(seconds=self.lookup.lookup_cache_ttl)
                 usable = (F.col(ASKED_AT) > F.lit(since)) & (F.col(ASKED_OF) == F.lit(self.spec.fingerprint))
                 usable = usable & (F.col(FAILED) == "") & (F.col(FOUND) | F.lit(not use.retries))
         known = answers.where(same | usable).select(*[quoted(name) for name in self.spec.primary_key])
@@ -185,6 +195,8 @@ class AnswerStore:
                 runtime.failpoint("lookup-answered")
             return not (fails and none)
 
+        # Where the commit fails, the journal stays for whoever asks next.
+        self._is_ready = False
         try:
             ask_all(client, keys, limits, cancellation.check, keep)
         finally:
@@ -192,6 +204,7 @@ class AnswerStore:
             if journal.rows:
                 self._commit(spark, journal.rows, journal.identity)
             journal.remove()
+            self._is_ready = True
         if failed and fails:
             raise self._failure(*failed[0])
         for key, answer in failed[:5]:

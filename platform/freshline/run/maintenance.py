@@ -48,13 +48,14 @@ from freshline.plan.maintenance import (
 )
 from freshline.plan.request import LIVE
 from freshline.plan.savepoint import SIDES
+from freshline.refresh.answers import store_of
 from freshline.refresh.runtime import Runtime
 from freshline.run.savepoint import is_restoring
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition
 from freshline.values.receipt import Receipt
 from freshline.values.result import RefreshResult, State
-from freshline.values.spec import Mode, Spec
+from freshline.values.spec import Mode, SourceSpec, Spec
 
 LOG = logging.getLogger(__name__)
 MAINTENANCE = "maintenance"
@@ -93,19 +94,20 @@ def history_of(runtime: Runtime, spec: Spec) -> timedelta:
 
 
 def maintain_table(runtime: Runtime, name: TableName, *, eager: bool = False) -> list[Maintained]:
-    """Do what pays for a table and what stands beside it; nothing, and no Spark, where nothing does.
+    """Do what pays for a table, or for answers, and what stands beside it; nothing, and no Spark, where nothing does.
 
     `eager` removes what nobody needs however little it is. Waits for a refresh of the table that runs.
     """
     spec = runtime.graph.spec(name)
-    if spec.is_read_in_place:
+    asked = isinstance(spec, SourceSpec) and spec.is_lookup
+    if spec.is_read_in_place and not asked:
         return []
     started = time.monotonic()
     found = []
-    with runtime.lock(name):
+    with store_of(runtime, spec).alone() if isinstance(spec, SourceSpec) and asked else runtime.lock(name):
         if is_restoring(runtime):
             return []
-        places: dict[str, Path] = {"": runtime.warehouse.path(name)}
+        places: dict[str, Path] = {"": runtime.warehouse.location(spec)}
         places |= {side: runtime.warehouse.side(name, side) for side in SIDES}
         for side, path in places.items():
             if not exists(path):
@@ -133,7 +135,7 @@ def needs_of(runtime: Runtime, name: TableName, side: str = "") -> Needs:
         if newest is not None and newest.receipt is not None and newest.receipt.pending_lookups is not None:
             points.add(newest.receipt.pending_lookups)
     if not side:
-        identity = table_id(runtime.warehouse.path(name))
+        identity = table_id(runtime.warehouse.location(runtime.graph.spec(name)))
         readers |= {
             consumer.version
             for consumer in read_consumers(runtime.warehouse)
@@ -214,7 +216,7 @@ def _remove(runtime: Runtime, path: Path, needs: Needs, history: timedelta, eage
 def _record(runtime: Runtime, spec: Spec, found: list[Maintained], seconds: float) -> None:
     for done in found:
         LOG.info("maintenance of %s, %.2f s", done.sentence, seconds)
-    newest = read_newest(runtime.warehouse.path(spec.name))
+    newest = read_newest(runtime.warehouse.location(spec))
     runtime.control.record_refresh(
         RefreshResult(
             table=spec.name,

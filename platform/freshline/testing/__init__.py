@@ -21,11 +21,13 @@ from freshline.testing.connectors import LandingFolder, System, check_connector
 from freshline.testing.crash import Crash
 from freshline.testing.formats import check_format
 from freshline.testing.lab import Lab
+from freshline.testing.lookups import AskedSystem, check_lookup
 from freshline.testing.merges import MergedTable, check_merge
 from freshline.testing.registrars import CatalogSystem, check_registrar
 from freshline.testing.sinks import SinkSystem, check_sink
 
 __all__ = [
+    "AskedSystem",
     "CatalogSystem",
     "ClaimsError",
     "Crash",
@@ -39,6 +41,7 @@ __all__ = [
     "check_channel",
     "check_connector",
     "check_format",
+    "check_lookup",
     "check_merge",
     "check_registrar",
     "check_sink",

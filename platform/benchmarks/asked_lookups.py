@@ -1,0 +1,107 @@
+"""Lookups in a service: 10,000 keys whose answers take 20 ms each, asked 64 at a time, and the refresh behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from project import Project, refresh
+from pyspark.sql import SparkSession
+
+from freshline.values.names import TableName
+
+KEYS, CONCURRENCY, SECONDS = 10_000, 64, 0.02
+GOAL_SECONDS = 10.0
+_SERVE = "serve"
+
+
+def asked_lookups(spark: SparkSession, folder: Path) -> str:
+    """The seconds of a refresh that asks for all keys, and the requests of the one behind it."""
+    folder.mkdir(parents=True)
+    orders = folder / "orders"
+    spark.range(KEYS).selectExpr("id", "id AS customer").write.format("delta").save(str(orders))
+    with _service() as (url, counted):
+        project = Project(
+            folder / "project",
+            {
+                "o": f"CREATE SOURCE o (id BIGINT, customer BIGINT) WITH ('connector' = 'delta', 'path' = '{orders}');",
+                "c": "CREATE SOURCE c (id BIGINT, name STRING, PRIMARY KEY (id)) WITH ('connector' = 'http', 'lookup' "
+                f"= 'true', 'url' = '{url}/c/{{id}}', 'lookup.concurrency' = '{CONCURRENCY}', 'lookup.cache-ttl' = "
+                "'1 hour');",
+                "t": "CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS SELECT o.id, c.name FROM o LEFT "
+                "JOIN c FOR SYSTEM_TIME AS OF PROCTIME() AS c ON c.id = o.customer;",
+            },
+        )
+        runtime = project.open(spark)
+        started = time.perf_counter()
+        refresh(runtime, "t")
+        first = time.perf_counter() - started
+        asked = int(counted.read_text())
+        # The same customers order again: their answers are younger than an hour.
+        spark.range(KEYS).selectExpr("id + 1000000 AS id", "id AS customer").write.format("delta").mode("append").save(
+            str(orders)
+        )
+        started = time.perf_counter()
+        refresh(runtime, "t")
+        second = time.perf_counter() - started
+        again = int(counted.read_text()) - asked
+        rows = spark.read.format("delta").load(str(runtime.warehouse.path(TableName.parse("t"))))
+        assert rows.where("name IS NOT NULL").count() == 2 * KEYS
+    verdict = "met" if first < GOAL_SECONDS and again == 0 and asked == KEYS else "MISSED"
+    return (
+        f"asked lookups  {asked:,} requests of 20 ms, {CONCURRENCY} at once: {first:.1f} s with the refresh (goal "
+        f"{GOAL_SECONDS:.0f}), then {second:.1f} s with {again} requests (goal 0) {verdict}"
+    )
+
+
+@contextmanager
+def _service() -> Iterator[tuple[str, Path]]:
+    """A service in a process of its own; its address, and the file with the number of its requests."""
+    command = [sys.executable, __file__, _SERVE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port, counted = process.stdout.readline().split()
+        try:
+            yield f"http://127.0.0.1:{port}", Path(counted)
+        finally:
+            process.kill()
+            Path(counted).unlink(missing_ok=True)
+
+
+async def _serve() -> None:
+    _, name = tempfile.mkstemp(prefix="freshline-requests-")
+    count = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal count
+        try:
+            while True:
+                request = await reader.readuntil(b"\r\n\r\n")
+                count += 1
+                await asyncio.sleep(SECONDS)
+                key = request.split(b" ", 2)[1].rpartition(b"/")[2]
+                body = b'{"name": "n' + key + b'"}'
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        except asyncio.IncompleteReadError:
+            writer.close()
+
+    async def keep() -> None:
+        while True:
+            Path(name).write_text(str(count))
+            await asyncio.sleep(0.05)
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=512)
+    keeping = asyncio.create_task(keep())
+    print(server.sockets[0].getsockname()[1], name, flush=True)
+    await server.serve_forever()
+    keeping.cancel()
+
+
+if __name__ == "__main__" and sys.argv[1:] == [_SERVE]:
+    asyncio.run(_serve())
