@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 from project import Project, refresh
 from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ def asked_lookups(spark: SparkSession, folder: Path) -> str:
     folder.mkdir(parents=True)
     orders = folder / "orders"
     spark.range(KEYS).selectExpr("id", "id AS customer").write.format("delta").save(str(orders))
-    with _service() as (url, counted):
+    with _service() as url:
         project = Project(
             folder / "project",
             {
@@ -42,7 +42,7 @@ def asked_lookups(spark: SparkSession, folder: Path) -> str:
         started = time.perf_counter()
         refresh(runtime, "t")
         first = time.perf_counter() - started
-        asked = int(counted.read_text())
+        asked = _requests(url)
         # The same customers order again: their answers are younger than an hour.
         spark.range(KEYS).selectExpr("id + 1000000 AS id", "id AS customer").write.format("delta").mode("append").save(
             str(orders)
@@ -50,7 +50,7 @@ def asked_lookups(spark: SparkSession, folder: Path) -> str:
         started = time.perf_counter()
         refresh(runtime, "t")
         second = time.perf_counter() - started
-        again = int(counted.read_text()) - asked
+        again = _requests(url) - asked
         rows = spark.read.format("delta").load(str(runtime.warehouse.path(TableName.parse("t"))))
         assert rows.where("name IS NOT NULL").count() == 2 * KEYS
     verdict = "met" if first < GOAL_SECONDS and again == 0 and asked == KEYS else "MISSED"
@@ -60,47 +60,45 @@ def asked_lookups(spark: SparkSession, folder: Path) -> str:
     )
 
 
+def _requests(url: str) -> int:
+    """The number of requests that the service has had."""
+    with urlopen(f"{url}/count") as answer:
+        return int(answer.read())
+
+
 @contextmanager
-def _service() -> Iterator[tuple[str, Path]]:
-    """A service in a process of its own; its address, and the file with the number of its requests."""
+def _service() -> Iterator[str]:
+    """A service in a process of its own; its address."""
     command = [sys.executable, __file__, _SERVE]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        port, counted = process.stdout.readline().split()
         try:
-            yield f"http://127.0.0.1:{port}", Path(counted)
+            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
         finally:
             process.kill()
-            Path(counted).unlink(missing_ok=True)
 
 
 async def _serve() -> None:
-    _, name = tempfile.mkstemp(prefix="freshline-requests-")
     count = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal count
-        try:
+        with suppress(asyncio.IncompleteReadError):
             while True:
                 request = await reader.readuntil(b"\r\n\r\n")
-                count += 1
-                await asyncio.sleep(SECONDS)
                 key = request.split(b" ", 2)[1].rpartition(b"/")[2]
-                body = b'{"name": "n' + key + b'"}'
+                if key == b"count":
+                    body = b"%d" % count
+                else:
+                    count += 1
+                    await asyncio.sleep(SECONDS)
+                    body = b'{"name": "n' + key + b'"}'
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
-        except asyncio.IncompleteReadError:
-            writer.close()
-
-    async def keep() -> None:
-        while True:
-            Path(name).write_text(str(count))
-            await asyncio.sleep(0.05)
+        writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=512)
-    keeping = asyncio.create_task(keep())
-    print(server.sockets[0].getsockname()[1], name, flush=True)
+    print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
-    keeping.cancel()
 
 
 if __name__ == "__main__" and sys.argv[1:] == [_SERVE]:
