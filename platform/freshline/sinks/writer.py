@@ -45,12 +45,15 @@ class Delivery:
     """One state of a table on its way out.
 
     `before` is the position on which the changes stand; None where all rows are compared. `after` is the position with
-    them. With `takes_over` a person asked for all of it, so a position of another owner is replaced.
+    them. With `takes_over` a person asked for all of it, so a position of another owner is replaced. `was_written`
+    says that there is a receipt of an earlier delivery: rows that are there are this sink's, also where the system
+    has forgotten the position.
     """
 
     before: SinkPosition | None
     after: SinkPosition
     takes_over: bool = False
+    was_written: bool = False
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,10 @@ def _work(
 
     def write(receipt: Receipt) -> None:
         after = _position(attempt, receipt)
-        delivery = Delivery(before, after, takes_over=reason.code == "REQUESTED")
+        # A receipt of another declaration may be about another place.
+        earlier = attempt.receipt
+        was_written = earlier is not None and earlier.fingerprint == attempt.spec.fingerprint
+        delivery = Delivery(before, after, takes_over=reason.code == "REQUESTED", was_written=was_written)
         rejected: list[RejectedRow] = []
 
         def keep(found: Sequence[RejectedRow]) -> None:
