@@ -84,6 +84,22 @@ def changed_rows(spark: SparkSession, spec: TableSpec, pinned: Pinned, changes: 
     return last.select(*[F.col(f"{_ROW}.{quoted(name)}").alias(name) for name in columns], SIGN)
 
 
+def touched_rows(spark: SparkSession, spec: TableSpec, pinned: Pinned, changes: Changes) -> DataFrame:
+    """As `changed_rows`, with every key that a version in between changed, also where a later one changed it back.
+
+    An attempt at a version in between may have written such a key, and nothing else would take that back.
+    """
+    if changes.kind is ChangeKind.APPEND:
+        return changed_rows(spark, spec, pinned, changes)
+    images = as_written(read_signed(spark, pinned, changes), spec)
+    touched = images.dropDuplicates([*spec.primary_key]).alias("touched")
+    now = whole_table(spark, spec, pinned).alias("now")
+    same = [F.col(f"touched.{quoted(key)}").eqNullSafe(F.col(f"now.{quoted(key)}")) for key in spec.primary_key]
+    came = now.join(touched, same, "left_semi").withColumn(SIGN, F.lit(1))
+    gone = touched.join(now, same, "left_anti").withColumn(SIGN, F.lit(-1))
+    return came.unionByName(gone)
+
+
 def whole_table(spark: SparkSession, spec: TableSpec, pinned: Pinned) -> DataFrame:
     """All rows of the table at its pinned version."""
     return as_written(read_whole(spark, pinned), spec)

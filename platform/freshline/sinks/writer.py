@@ -45,9 +45,10 @@ class Delivery:
     """One state of a table on its way out.
 
     `before` is the position on which the changes stand; None where all rows are compared. `after` is the position with
-    them. With `takes_over` a person asked for all of it, so a position of another owner is replaced. `was_written`
-    says that there is a receipt of an earlier delivery: rows that are there are this sink's, also where the system
-    has forgotten the position.
+    them. Where `before.unfinished` is set, the changes have the state of every key that changed in between, also of one
+    that changed back. With `takes_over` a person asked for all of it, so a position of another owner is replaced.
+    `was_written` says that there is a receipt of an earlier delivery: rows that are there are this sink's, also where
+    the system has forgotten the position.
     """
 
     before: SinkPosition | None
@@ -125,7 +126,10 @@ class SinkWriter(Extension, ABC):
 
     @abstractmethod
     def position(self) -> SinkPosition | None:
-        """The position as the sink has it; None before the first write. Raises the errors of sinks."""
+        """The position as the sink has it; None before the first write. Raises the errors of sinks.
+
+        A writer without transactions notes an attempt before its first row, and gives it as `unfinished`.
+        """
 
     @abstractmethod
     def apply(self, rows: OutgoingRows, delivery: Delivery, keep_rejected: KeepRejected) -> Delivered:
@@ -178,6 +182,11 @@ class SinkWriter(Extension, ABC):
             raise SinkFencedError(
                 f"the sink has version {held.table.version} now, and these changes stand on version "
                 f"{delivery.before.table.version}. Ask again.",
+                where=self.where,
+            )
+        if delivery.before is not None and held.unfinished != delivery.before.unfinished:
+            raise SinkFencedError(
+                "another attempt has begun to write since the changes were computed. Nothing was written. Ask again.",
                 where=self.where,
             )
         is_older = held.table.table_id == after.table.table_id and held.table.version > after.table.version

@@ -15,13 +15,16 @@ class SinkPosition:
     """The state that a sink has.
 
     `owner` identifies the sink that wrote it: its name, and the id of its table of receipts. `table` is the version of
-    the table whose rows these are, `seq` the number of the sink's refresh, and `epoch` that of the engine.
+    the table whose rows these are, `seq` the number of the sink's refresh, and `epoch` that of the engine. `unfinished`
+    is a later version of the table that an attempt began to write and did not finish, where the system has no
+    transactions: some rows may be as they are there. It is known by the writer, and no part of the text.
     """
 
     owner: str
     table: TablePosition
     seq: int
     epoch: int
+    unfinished: TablePosition | None = None
 
     def has_state_of(self, other: SinkPosition) -> bool:
         """Whether both are of the same rows."""

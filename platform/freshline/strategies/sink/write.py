@@ -18,7 +18,7 @@ from freshline.commit.delta_log import classify, count_rows, exists, table_id
 from freshline.commit.write import carry_receipt, create_table, overwrite_table, stored_schema
 from freshline.compute.constraints import TABLE_QUARANTINE_SCHEMA
 from freshline.compute.inputs import Pinned, is_shown
-from freshline.compute.outgoing import Outgoing, changed_rows, collected, nested_of, whole_table
+from freshline.compute.outgoing import Outgoing, changed_rows, collected, nested_of, touched_rows, whole_table
 from freshline.errors import SinkSchemaError, SinkTypeError
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.disk import history_seconds
@@ -41,16 +41,17 @@ def send_changes(attempt: Attempt, step: SendChanges) -> Work:
     held = writer.position()
     if held is None or held.owner != _owner(attempt):
         return _whole(attempt, writer, Reason("NO_RECEIPT"))
-    if held.table == pinned.position:
+    if held.table == pinned.position and held.unfinished is None:
         return _found(attempt, step)
     changes = _changes_since(attempt, held, pinned)
-    if changes.kind is ChangeKind.NOTHING:
+    if changes.kind is ChangeKind.NOTHING and held.unfinished is None:
         return _found(attempt, step)
-    why = _why_whole(changes)
+    why = _why_whole(changes) or _why_unknown(held, pinned, changes)
     if why is not None:
         return _whole(attempt, writer, why)
+    rows_of = changed_rows if held.unfinished is None else touched_rows
     outgoing = collected(
-        changed_rows(attempt.spark, attempt.spec, pinned, changes),
+        rows_of(attempt.spark, attempt.spec, pinned, changes),
         _folder(attempt),
         nested=_nested(attempt, pinned),
         expected=changes.rows,
@@ -233,6 +234,17 @@ def _why_whole(changes: Changes) -> Reason | None:
     if changes.kind is not ChangeKind.APPEND and not changes.change_feed:
         return Reason("CDF_DISABLED", str(changes.name))
     return None
+
+
+def _why_unknown(held: SinkPosition, pinned: Pinned, changes: Changes) -> Reason | None:
+    """The reason why nobody knows which rows an unfinished attempt may have written; None where it is known."""
+    began = held.unfinished
+    if began is None:
+        return None
+    is_behind = began.table_id == pinned.position.table_id and began.version <= pinned.position.version
+    if is_behind and changes.kind is not ChangeKind.NOTHING:
+        return None
+    return Reason("SOURCE_REPLACED", f"{changes.name}: an attempt that did not finish was of other changes")
 
 
 def _folder(attempt: Attempt) -> Path:
