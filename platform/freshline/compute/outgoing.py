@@ -185,10 +185,33 @@ def _shown(schema: pa.Schema, nested: Collection[str]) -> pa.Schema:
 def _with_texts(table: pa.Table, schema: StructType) -> pa.Table:
     """Texts as texts, whatever their bytes are: only the system can say whether it takes them."""
     for index, field in enumerate(schema.fields):
-        if isinstance(field.dataType, StringType):
-            chunks = [chunk.view(pa.string()) for chunk in table.column(index).cast(pa.binary()).chunks]
-            table = table.set_column(index, field.name, pa.chunked_array(chunks, pa.string()))
+        column = table.column(index)
+        kind = _with_text_type(column.type, field.dataType)
+        if kind != column.type:
+            chunks = [chunk.view(kind) for chunk in column.chunks]
+            table = table.set_column(index, field.name, pa.chunked_array(chunks, kind))
     return table
+
+
+def _with_text_type(kind: pa.DataType, of: DataType) -> pa.DataType:
+    """The type of Arrow with texts for bytes that are texts in Spark, also within other values."""
+    match of:
+        case StringType():
+            return pa.string()
+        case ArrayType():
+            return pa.list_(kind.value_field.with_type(_with_text_type(kind.value_type, of.elementType)))
+        case MapType():
+            key, item = kind.key_field, kind.item_field
+            return pa.map_(
+                key.with_type(_with_text_type(key.type, of.keyType)),
+                item.with_type(_with_text_type(item.type, of.valueType)),
+            )
+        case StructType():
+            fields = [kind.field(index) for index in range(kind.num_fields)]
+            typed = zip(fields, of.fields, strict=True)
+            return pa.struct([field.with_type(_with_text_type(field.type, each.dataType)) for field, each in typed])
+        case _:
+            return kind
 
 
 def from_texts(rows: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:

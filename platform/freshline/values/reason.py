@@ -20,6 +20,7 @@ CODES: dict[str, str] = {
     "ALGEBRAIC": "the aggregates of these groups follow from their stored values and the changed rows",
     "EXTENSION": "a strategy of another package follows these changes",
     "ROWS_SENT": "the changes of the table are sent to the sink",
+    "WHOLE_VERSIONS": "the sink has whole versions, so all rows are written when some have changed",
     "PARKED_ROWS": "rows that found no dimension row are looked up again",
     "NEW_FILES": "the landing folder had complete files that were not read yet",
     "NEW_RECORDS": "the source had records that were not read yet",

@@ -41,6 +41,7 @@ CONNECTORS = {
 }
 SINKS = {
     "jdbc": "freshline.sinks.jdbc.sink:JdbcSink",
+    "files": "freshline.sinks.files.sink:FilesSink",
 }
 # Those of sources with 'lookup' = 'true', which are asked for rows by their key.
 LOOKUPS = {

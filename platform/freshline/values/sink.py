@@ -48,13 +48,15 @@ class Sink(OutsideSystem):
 
     `delivery` says in words what a kill in the middle leaves. `needs_key` says that rows are found by their PRIMARY
     KEY; the table of another sink may do without. `takes_nested` says that it has values which hold others; another
-    sink is given JSON texts of them. `writer` names the class or function that makes the writer of a sink and a host,
+    sink is given JSON texts of them. One without `takes_changes` is given all rows whenever some have changed, by
+    `compare`. `writer` names the class or function that makes the writer of a sink and a host,
     as `module:Class`. It is loaded with the first refresh.
     """
 
     delivery: ClassVar[str]
     needs_key: ClassVar[bool] = True
     takes_nested: ClassVar[bool] = False
+    takes_changes: ClassVar[bool] = True
     writer: ClassVar[str]
 
     def find_problems(self, *, has_key: bool) -> tuple[tuple[str, str, str], ...]:

@@ -47,6 +47,8 @@ def send_changes(attempt: Attempt, step: SendChanges) -> Work:
     if changes.kind is ChangeKind.NOTHING and held.unfinished is None:
         return _found(attempt, step)
     why = _why_whole(changes) or _why_unknown(held, pinned, changes)
+    if why is None and attempt.spec.sink is not None and not attempt.spec.sink.takes_changes:
+        why = Reason("WHOLE_VERSIONS", str(pinned.name))
     if why is not None:
         return _whole(attempt, writer, why)
     rows_of = changed_rows if held.unfinished is None else touched_rows

@@ -1,0 +1,1 @@
+"""Files of Parquet or CSV as a sink: a folder for each version."""
