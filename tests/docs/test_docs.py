@@ -41,8 +41,10 @@ from freshline.values.registry import (
     shipped_formats,
     shipped_merges,
     shipped_options,
+    shipped_sinks,
 )
 from freshline.values.rules import RULES
+from freshline.values.sink import Sink
 from tests.report.metrics.figures import figures
 
 ROOT = Path(__file__).parents[2]
@@ -219,6 +221,15 @@ def test_a_connector_or_format_that_is_refused_is_named(word: str) -> None:
 @pytest.mark.parametrize("name", sorted({name for each in shipped_connectors() for name in each.metadata}))
 def test_metadata_is_described(name: str) -> None:
     assert f"`{name}`" in section(DOCS / "declarations.md", "CREATE SOURCE")
+
+
+@pytest.mark.parametrize("kind", shipped_sinks(), ids=lambda kind: kind.name)
+def test_the_options_of_a_sink_are_in_its_section(kind: type[Sink]) -> None:
+    # One that derives from another one has its options.
+    base = next(each for each in kind.__mro__ if each in shipped_sinks() and each.__base__ not in shipped_sinks())
+    text = section(DOCS / "sinks.md", base.name)
+    assert f"'{kind.name}'" in (DOCS / "sinks.md").read_text(encoding="utf-8")
+    assert [option.name for option in kind.options if f"`{option.name}`" not in text] == []
 
 
 # -- examples

@@ -42,6 +42,8 @@ CONNECTORS = {
 SINKS = {
     "jdbc": "freshline.sinks.jdbc.sink:JdbcSink",
     "files": "freshline.sinks.files.sink:FilesSink",
+    "opensearch": "freshline.sinks.opensearch.sink:OpenSearchSink",
+    "elasticsearch": "freshline.sinks.opensearch.sink:ElasticsearchSink",
 }
 # Those of sources with 'lookup' = 'true', which are asked for rows by their key.
 LOOKUPS = {

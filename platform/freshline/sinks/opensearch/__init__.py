@@ -1,0 +1,1 @@
+"""Documents of OpenSearch and Elasticsearch as a sink."""
