@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from freshline.testing import Lab
+    from resources.broker import Broker
     from tests.kafka import Topics
     from tests.quick_lab import QuickLab
 
@@ -228,22 +229,31 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def kafka(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
-    """A Kafka broker of this run. A test that ends it starts it again."""
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A Kafka broker of this run, for tests without Spark too. A test that ends it starts it again."""
     from freshline.declare.project_settings import read_settings
-    from freshline.engine.connector_jars import provide_connector_jars
     from resources.broker import new_broker
-    from tests.kafka import Topics
 
     folder = tmp_path_factory.mktemp("kafka")
     (folder / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
     # By the environment: jars may have to come from a mirror or a folder.
-    settings = read_settings(folder, os.environ)
-    provide_connector_jars("kafka", settings, spark)
-    broker = new_broker(settings, settings.root / "broker")
+    broker = new_broker(read_settings(folder, os.environ), folder / "broker")
     broker.start()
-    yield Topics(broker, spark)
+    yield broker
     broker.kill()
+
+
+@pytest.fixture(scope="session")
+def kafka(spark: SparkSession, kafka_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Topics:
+    """The broker of this run, with a session whose JVM has Kafka's classes."""
+    from freshline.declare.project_settings import read_settings
+    from freshline.engine.connector_jars import provide_connector_jars
+    from tests.kafka import Topics
+
+    folder = tmp_path_factory.mktemp("kafka-jars")
+    (folder / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
+    provide_connector_jars("kafka", read_settings(folder, os.environ), spark)
+    return Topics(kafka_broker, spark)
 
 
 @pytest.fixture(scope="module")

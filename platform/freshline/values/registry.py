@@ -41,6 +41,7 @@ CONNECTORS = {
 }
 SINKS = {
     "jdbc": "freshline.sinks.jdbc.sink:JdbcSink",
+    "kafka": "freshline.sinks.kafka.sink:KafkaSink",
     "files": "freshline.sinks.files.sink:FilesSink",
     "opensearch": "freshline.sinks.opensearch.sink:OpenSearchSink",
     "elasticsearch": "freshline.sinks.opensearch.sink:ElasticsearchSink",

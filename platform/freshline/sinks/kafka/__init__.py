@@ -1,0 +1,1 @@
+"""Topics of Kafka: rows and the position in one transaction."""

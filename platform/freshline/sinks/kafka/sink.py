@@ -1,0 +1,142 @@
+"""A topic of Kafka as a sink: one transaction has the records and the position."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar, Self
+
+from freshline.sinks.kafka.properties import problem_of
+from freshline.sources.kafka.connector import CLIENT
+from freshline.sources.kafka.connector import OWN as OWN_OF_SOURCES
+from freshline.values.options import Kind, Option, Options, Reference
+from freshline.values.sink import Sink
+
+# Properties of Kafka's client that freshline sets itself: another value would lose or repeat records.
+OWN = (
+    *OWN_OF_SOURCES,
+    "transactional.id",
+    "enable.idempotence",
+    "acks",
+    "enable.auto.offset.store",
+    "enable.partition.eof",
+    "delivery.report.only.error",
+    "partitioner",
+    "key.serializer",
+    "value.serializer",
+)
+# Properties that have a secret are references.
+_SECRET = re.compile(r"(password|jaas\.config|secret|key\.pem|keystore\.key|token|oauthbearer\.config)\Z")
+# Functions of Python, and stores of Java alone, which the client of sinks cannot take.
+_NOT_TAKEN = re.compile(r"(_cb|^on_delivery|^logger)\Z")
+_HELD = ("ARRAY<", "MAP<", "STRUCT<", "VARIANT")
+_TYPES = (
+    *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "BINARY", "DATE"),
+    *("TIMESTAMP", "TIMESTAMP_NTZ", "CHAR", "VARCHAR"),
+)
+
+
+class Mode(StrEnum):
+    """The meaning of a record."""
+
+    UPSERT = "upsert"  # the newest row of a key; without a value the row is gone
+
+
+class ValueFormat(StrEnum):
+    """The form of keys and values."""
+
+    JSON = "json"
+
+
+@dataclass(frozen=True)
+class KafkaSink(Sink):
+    """A topic, as it is declared.
+
+    `topic`, `servers` and the values of `client` (properties of Kafka's client) may be references, which are resolved
+    where they are used. `partitions` and `replication` are of the topic that a refresh makes where there is none;
+    without `partitions` it makes none.
+    """
+
+    topic: str
+    servers: str
+    mode: Mode = Mode.UPSERT
+    value_format: ValueFormat = ValueFormat.JSON
+    partitions: int | None = None
+    replication: int | None = None
+    client: Mapping[str, str] = field(default_factory=dict)
+
+    name: ClassVar[str] = "kafka"
+    title: ClassVar[str] = "Kafka"
+    delivery: ClassVar[str] = "exactly once for readers of committed records: records and position are one transaction"
+    writer: ClassVar[str] = "freshline.sinks.kafka.writer:KafkaWriter"
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("topic", "the topic", required="the topic's name", reference=Reference.WHOLE),
+        Option(
+            "bootstrap.servers",
+            "the brokers",
+            field="servers",
+            required="the brokers, as host:port",
+            reference=Reference.WHOLE,
+        ),
+        Option("mode", "the meaning of a record", Kind.CHOICE, choices=tuple(Mode)),
+        Option("value.format", "the form of keys and values", Kind.CHOICE, choices=tuple(ValueFormat)),
+        Option("partitions", "the partitions of a topic that is made", Kind.WHOLE, greatest=100_000),
+        Option("replication", "the copies of each of these partitions", Kind.WHOLE, greatest=1_000),
+        Option(CLIENT, "properties of Kafka's client", field="client", reference=Reference.WHOLE, is_beginning=True),
+    )
+
+    @classmethod
+    def declare(cls, options: Options) -> Self:
+        client = options.beginning(CLIENT)
+        for name in client:
+            _check_property(options, name, client)
+        mode, value_format = options.choice("mode", tuple(Mode)), options.choice("value.format", tuple(ValueFormat))
+        options.require("replication", "'partitions'", "partitions" in options)
+        return cls(
+            topic=options.text("topic") or "",
+            servers=options.text("bootstrap.servers") or "",
+            mode=Mode.UPSERT if mode is None else Mode(mode),
+            value_format=ValueFormat.JSON if value_format is None else ValueFormat(value_format),
+            partitions=options.whole("partitions", 1, 100_000),
+            replication=options.whole("replication", 1, 1_000),
+            client=client,
+        )
+
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        return (self.topic, str(self.mode), str(self.value_format))
+
+    @property
+    def shown(self) -> Mapping[str, str]:
+        # As they are written: the value of a reference is not shown.
+        return {"topic": self.topic, "bootstrap.servers": self.servers}
+
+    @property
+    def left_behind(self) -> str:
+        return f"Topic {self.topic} and its records stay as they are."
+
+    def refuses(self, column_type: str, *, is_key: bool) -> str | None:
+        if column_type.startswith(_HELD):
+            return "a key is one value" if is_key else None
+        if column_type.partition("(")[0] not in _TYPES:
+            return f"records have {', '.join(_TYPES)}, and values that hold others"
+        return None
+
+
+def _check_property(options: Options, name: str, client: Mapping[str, str]) -> None:
+    """Refuse a property of the client that is not the declaration's, and a secret that is written out."""
+    key = f"{CLIENT}{name}"
+    if name in OWN:
+        options.problems.add(
+            "OPTION_VALUE", f"option '{key}': freshline sets {name} itself. Remove the option.", options.at(key)
+        )
+    elif _NOT_TAKEN.search(name):
+        options.problems.add(
+            "OPTION_VALUE", f"option '{key}': {name} is no text, so it cannot be declared. Remove it.", options.at(key)
+        )
+    elif problem := problem_of(name, client):
+        options.problems.add("OPTION_VALUE", f"option '{key}' {problem}.", options.at(key))
+    elif _SECRET.search(name):
+        options.require_reference(key, secret=True)
