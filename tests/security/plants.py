@@ -12,6 +12,7 @@ ADDRESSES = "tests/security/test_addresses.py"
 MODES = "tests/security/test_modes.py"
 SOURCE = "tests/security/test_source.py"
 INGEST = "tests/engine/test_ingest.py"
+CHANGES = "tests/engine/test_changes.py"
 SPARK = "tests/engine/test_spark.py"
 BODY = "tests/sources/http/test_body.py"
 POSTS = "tests/sources/http/test_landing.py"
@@ -48,6 +49,26 @@ HOLES: tuple[Planted, ...] = (
         "any token for posts", "engine/ingest.py",
         'return secrets.compare_digest(given, f"Bearer {token}".encode())', "return bool(given)",
         "whoever says anything in the header writes rows", INGEST,
+    ),
+    _hole(
+        "any token for changes", "engine/changes.py",
+        'return secrets.compare_digest(given.encode("latin-1"), f"Bearer {token}".encode())', "return bool(given)",
+        "whoever says anything in the header reads tables", CHANGES,
+    ),
+    _hole(
+        "changes for any host", "engine/server.py",
+        "answer = self.foreign(headers) or self.changes", "answer = self.changes",
+        "a page whose name points here reads tables", CHANGES,
+    ),
+    _hole(
+        "masked columns in changes", "engine/changes.py",
+        "shown = [name for name in version.columns if not self.mask.hides(name)]", "shown = list(version.columns)",
+        "a page shows people the columns that they must not see", CHANGES,
+    ),
+    _hole(
+        "an answer for a client that reads nothing", "engine/connections.py",
+        "self._stuck = self.loop.call_later(self.send_seconds, self.transport.abort)", "self._stuck = None",
+        "clients that read nothing take all places of those that follow tables", CHANGES,
     ),
     _hole(
         "an address in an error", "report/alerts/channels/web.py",
