@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from freshline.catalogs.hive.thrift_calls import Calls, Database
+from freshline.catalogs.sync import host_of, open_registrar
 from freshline.engine.jars import jar_cache, read_lock
 from freshline.errors import CatalogError
 from tests.catalogs.shop import ODD, ORDERS
@@ -218,6 +219,28 @@ def test_hundreds_of_tables_take_one_sync_and_their_check_a_second(lake, metasto
     assert lake.changes() == []
     assert len(wanted) == 250
     assert time.monotonic() - began < 15
+
+
+def test_two_syncs_at_once_leave_one_entry_and_no_refusal(lake, metastore):
+    lake.add("orders")
+    lake.add("gone")
+    settings = lake.read_settings()
+    registrar = open_registrar(settings.catalogs[0], settings)
+    (orders,) = (entry for entry in lake.wanted() if str(entry.name) == "orders")
+    with registrar.open(host_of(settings)) as late:
+        assert list(late.find(lake.warehouse_id, [registrar.place(orders.name)])) == []
+        assert len(lake.changes()) == 2
+        # The other sync was first. It is tried again, and the comparison is right then.
+        with pytest.raises(CatalogError, match=r"somebody entered .*\.orders in the same moment") as raised:
+            late.write(orders, None)
+        assert not raised.value.refused
+        (gone,) = (each for each in late.find(lake.warehouse_id, []) if each.place.endswith(".gone"))
+        lake.undeclare("gone")
+        assert lake.changes() == [f"drop {lake.database}.gone"]
+        late.drop(gone)
+
+    assert lake.changes() == []
+    assert metastore.tables(lake.database) == ["orders"]
 
 
 # -- a metastore that is away

@@ -12,6 +12,7 @@ from freshline.catalogs import sync as sync_module
 from freshline.commit.control_store import ControlStore
 from freshline.engine import catalogs
 from freshline.engine.catalogs import CatalogKeeper
+from freshline.errors import StorageError
 from freshline.report.alerts.watch import catalog_conditions
 from freshline.values.names import TableName
 from freshline.values.result import RefreshResult, State
@@ -29,8 +30,17 @@ class Kept:
         self.graph = project.graph()
         self.whole = True
         self.keeper = CatalogKeeper(
-            project.read_settings(), control, lambda: self.graph, lambda: self.whole, lambda: datetime.now(UTC)
+            project.read_settings(),
+            control,
+            lambda: self.graph,
+            lambda: self.whole,
+            lambda: datetime.now(UTC),
+            self.require_warehouse,
         )
+
+    def require_warehouse(self):
+        if not (self.project.warehouse.root / "mounted").exists():
+            raise StorageError("the warehouse is not in its place.")
 
     def refreshed(self, name, *, committed=True):
         table = TableName.parse(name)
@@ -72,6 +82,7 @@ def shop(tmp_path):
     project = CatalogProject(tmp_path / "shop")
     project.settings(DESK)
     project.add("orders")
+    (project.warehouse.root / "mounted").touch()
     return project
 
 
@@ -162,6 +173,23 @@ def test_while_tables_are_left_out_nothing_is_dropped(keep, shop):
     kept.whole = True
     kept.declared()
     until(lambda: kept.views == ["spend"])
+
+
+def test_tables_that_went_away_with_their_disk_are_not_dropped(keep, shop):
+    kept = keep()
+    until(lambda: kept.views == ["orders"])
+    root = shop.warehouse.root
+    root.rename(root.with_name("elsewhere"))
+    kept.refreshed("orders")
+
+    until(lambda: kept.troubles)
+    assert "the warehouse is not in its place." in kept.troubles[0].cause
+    assert kept.views == ["orders"]
+    assert not root.exists()
+
+    root.with_name("elsewhere").rename(root)
+    until(lambda: not kept.troubles)
+    assert kept.views == ["orders"]
 
 
 def test_a_catalog_that_is_away_is_tried_again_and_its_trouble_ends(keep, shop, caplog):

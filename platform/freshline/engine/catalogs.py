@@ -39,7 +39,8 @@ REFUSED_PAUSE_SECONDS = 300.0
 class CatalogKeeper:
     """Brings every catalog of the settings where the tables are.
 
-    `graph` gives the graph in force, and `is_whole` says that no declared table is missing in it.
+    `graph` gives the graph in force, and `is_whole` says that no declared table is missing in it. `require_warehouse`
+    raises StorageError where the warehouse is not in its place any more, as a disk that went away.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class CatalogKeeper:
         graph: Callable[[], Graph],
         is_whole: Callable[[], bool],
         clock: Callable[[], datetime],
+        require_warehouse: Callable[[], None] = lambda: None,
     ) -> None:
         names = {catalog.name for catalog in settings.catalogs}
         known = control.heartbeats.read()
@@ -61,6 +63,7 @@ class CatalogKeeper:
                 settings,
                 graph,
                 is_whole,
+                require_warehouse,
                 _Trouble(control, catalog.name, clock, known.get(f"{CATALOG_HEARTBEAT}{catalog.name}")),
             )
             for catalog in settings.catalogs
@@ -146,12 +149,14 @@ class _KeptCatalog:
         settings: Settings,
         graph: Callable[[], Graph],
         is_whole: Callable[[], bool],
+        require_warehouse: Callable[[], None],
         trouble: _Trouble,
     ) -> None:
         self._catalog = catalog
         self._settings = settings
         self._graph = graph
         self._is_whole = is_whole
+        self._require_warehouse = require_warehouse
         self._trouble = trouble
         self._entries: WantedEntries | None = None
         self._brought: _Brought | None = None
@@ -201,10 +206,13 @@ class _KeptCatalog:
     def _bring(self, tables: frozenset[TableName], failures: int) -> float | None:
         """Bring the catalog where the tables are; the seconds until another try, None where none is needed."""
         try:
+            self._require_warehouse()
             if self._entries is None:
                 warehouse = Warehouse(self._settings.warehouse)
                 self._entries = WantedEntries(warehouse, provide_warehouse_id(warehouse))
             wanted = self._entries.read(self._graph(), tables)
+            # Behind the reading: tables that went away with their disk are not dropped tables.
+            self._require_warehouse()
             now = _Brought(wanted, self._is_whole() and not self._entries.unreadable)
             if now == self._brought:
                 return None

@@ -395,7 +395,12 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         if tracing is not None:
             runtime.stage = tracing.recorder.stage
         catalogs = CatalogKeeper(
-            settings, control, lambda: effective_graph.graph, lambda: not effective_graph.partial, utc_now
+            settings,
+            control,
+            lambda: effective_graph.graph,
+            lambda: not effective_graph.partial,
+            utc_now,
+            lock.require_in_place,
         )
 
         def on_graph(graph: Graph) -> None:

@@ -57,8 +57,8 @@ _OF_HANDLER = (
 )
 _HANDLER_CLASS = "io.delta.hive.DeltaStorageHandler"
 _AT_ONCE = 100
-# The place of InvalidOperationException among those of alter_table.
-_INVALID_OPERATION = 1
+# The places of exceptions among those that a call declares: of alter_table, of what is made, and of drop_table.
+_INVALID_OPERATION = _EXISTS = _NOT_THERE = 1
 
 
 class Metastore(Catalog):
@@ -98,25 +98,43 @@ class Metastore(Catalog):
         content = self._registrar.content(entry)
         with _answering():
             if database not in self._databases:
-                self._calls.create_database(
-                    Database(
-                        name=database,
-                        description="tables of freshline",
-                        parameters={WAREHOUSE_PROPERTY: entry.warehouse_id},
-                    )
-                )
-                self._databases.add(database)
+                self._make_database(database, entry.warehouse_id)
             table = _table(database, name, entry, content, None if found is None else found.memory)
             if found is None:
-                self._calls.create_table(table)
+                self._create(table)
                 return
             old_database, _, old_name = found.place.partition(".")
             if old_database != database:
                 # Not every metastore moves a table to another database.
-                self._calls.create_table(table)
-                self._calls.drop_table(old_database, old_name)
+                self._create(table)
+                self._drop(old_database, old_name)
                 return
             self._alter(old_database, old_name, table)
+
+    def _make_database(self, name: str, warehouse_id: str) -> None:
+        made = Database(name=name, description="tables of freshline", parameters={WAREHOUSE_PROPERTY: warehouse_id})
+        try:
+            self._calls.create_database(made)
+        except RefusedError as error:
+            if error.kind != _EXISTS:
+                raise
+        self._databases.add(name)
+
+    def _create(self, table: Any) -> None:
+        try:
+            self._calls.create_table(table)
+        except RefusedError as error:
+            if error.kind != _EXISTS:
+                raise
+            # It may be ours, of another sync: the next comparison shows it.
+            raise CatalogError(f"somebody entered {table.database}.{table.name} in the same moment.") from error
+
+    def _drop(self, database: str, name: str) -> None:
+        try:
+            self._calls.drop_table(database, name)
+        except RefusedError as error:
+            if error.kind != _NOT_THERE:
+                raise
 
     def _alter(self, database: str, name: str, table: Any) -> None:
         try:
@@ -133,7 +151,7 @@ class Metastore(Catalog):
     def drop(self, found: FoundEntry) -> None:
         database, _, name = found.place.partition(".")
         with _answering():
-            self._calls.drop_table(database, name)
+            self._drop(database, name)
 
 
 def _found(table: Any) -> FoundEntry:
