@@ -348,7 +348,8 @@ def test_killed_in_the_middle_of_a_sync_the_next_one_does_the_rest(lake, metasto
 
     left = lake.changes()
 
-    assert len(left) == 40 - entered
+    # The metastore may still carry out the call that was under way.
+    assert len(left) in (40 - entered, 40 - entered - 1)
     assert len(metastore.tables(database)) == 40
     assert lake.changes() == []
 

@@ -283,7 +283,7 @@ def _answering() -> Iterator[None]:
         raise CatalogError(
             f"the metastore cannot answer: {error.message}. Hive 2.3 or newer is needed.", refused=True
         ) from error
-    except (TException, OSError, UnicodeDecodeError, MemoryError) as error:
+    except (TException, OSError, EOFError, UnicodeDecodeError) as error:
         raise CatalogError(f"the metastore does not answer: {_reason(error)}. It is tried again.") from error
 
 

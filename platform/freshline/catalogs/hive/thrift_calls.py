@@ -135,6 +135,8 @@ class RefusedError(Exception):
         super().__init__(f"{call}: {message}")
 
 
+# Whatever answers, it takes no memory before it has sent as much.
+_LONGEST_TEXT, _MOST_ELEMENTS = 16 * 2**20, 1_000_000
 # The exceptions of no call have greater numbers.
 _MOST_EXCEPTIONS = 5
 
@@ -143,7 +145,9 @@ class Calls:
     """The calls, one after the other. Each raises RefusedError, and what thrift's transport raises."""
 
     def __init__(self, transport: Any) -> None:
-        self._protocol = TBinaryProtocol(transport)
+        self._protocol = TBinaryProtocol(
+            transport, string_length_limit=_LONGEST_TEXT, container_length_limit=_MOST_ELEMENTS
+        )
         self._number = 0
 
     def databases(self) -> list[str]:
