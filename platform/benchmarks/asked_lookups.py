@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.request import urlopen
 
+from measure import cost_of
 from project import Project, refresh
 from pyspark.sql import SparkSession
 
@@ -25,7 +25,7 @@ def asked_lookups(spark: SparkSession, folder: Path) -> str:
     """The seconds of a refresh that asks for all keys, and the requests of the one behind it."""
     folder.mkdir(parents=True)
     orders = folder / "orders"
-    spark.range(KEYS).selectExpr("id", "id AS customer").write.format("delta").save(str(orders))
+    _land(spark, orders, 5_000_000, 100, offset=KEYS)
     with _service() as url:
         project = Project(
             folder / "project",
@@ -39,25 +39,30 @@ def asked_lookups(spark: SparkSession, folder: Path) -> str:
             },
         )
         runtime = project.open(spark)
-        started = time.perf_counter()
+        # Spark compiles a query when it is run for the first time.
         refresh(runtime, "t")
-        first = time.perf_counter() - started
-        asked = _requests(url)
+        _land(spark, orders, 6_000_000, 100, offset=2 * KEYS)
+        refresh(runtime, "t")
+        warm = _requests(url)
+        _land(spark, orders, 0, KEYS)
+        first = cost_of(lambda: refresh(runtime, "t"))
+        asked = _requests(url) - warm
         # The same customers order again: their answers are younger than an hour.
-        spark.range(KEYS).selectExpr("id + 1000000 AS id", "id AS customer").write.format("delta").mode("append").save(
-            str(orders)
-        )
-        started = time.perf_counter()
-        refresh(runtime, "t")
-        second = time.perf_counter() - started
-        again = _requests(url) - asked
+        _land(spark, orders, 1_000_000, KEYS)
+        second = cost_of(lambda: refresh(runtime, "t"))
+        again = _requests(url) - warm - asked
         rows = spark.read.format("delta").load(str(runtime.warehouse.path(TableName.parse("t"))))
-        assert rows.where("name IS NOT NULL").count() == 2 * KEYS
-    verdict = "met" if first < GOAL_SECONDS and again == 0 and asked == KEYS else "MISSED"
-    return (
-        f"asked lookups  {asked:,} requests of 20 ms, {CONCURRENCY} at once: {first:.1f} s with the refresh (goal "
-        f"{GOAL_SECONDS:.0f}), then {second:.1f} s with {again} requests (goal 0) {verdict}"
-    )
+        assert rows.where("name IS NOT NULL").count() == 2 * KEYS + 200
+    verdict = "met" if first.wall < GOAL_SECONDS and again == 0 and asked == KEYS else "MISSED"
+    asking = f"{asked:,} requests of 20 ms, {CONCURRENCY} at once: {first.wall:.1f} s ({first.cpu:.1f} CPU-s)"
+    behind = f"then {second.wall:.1f} s ({second.cpu:.1f}) with {again} requests (goal 0)"
+    return f"asked lookups  {asking} with the refresh (goal {GOAL_SECONDS:.0f}), {behind} {verdict}"
+
+
+def _land(spark: SparkSession, orders: Path, first: int, count: int, *, offset: int = 0) -> None:
+    """Orders with the ids from `first` on, of as many customers."""
+    rows = spark.range(count).selectExpr(f"id + {first} AS id", f"id + {offset} AS customer")
+    rows.write.format("delta").mode("append").save(str(orders))
 
 
 def _requests(url: str) -> int:
