@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.crashes import crash
@@ -76,3 +78,46 @@ def test_the_topic_has_the_table_after_each_refresh_stop_and_restore(orders, top
     assert orders.verify("out").missing == 1
     assert refreshed(orders, full=True, upstreams=False).rows_out == 1
     assert orders.verify("out").equal
+
+
+def test_changes_in_the_envelope_of_debezium_become_the_same_table_again(orders, topic, kafka):
+    orders.sql("INSERT INTO ord VALUES (1, 10.50, array('a', NULL)), (3, 30, array())")
+    declare_sink(orders, topic, ", 'mode' = 'changes', 'value.format' = 'debezium-json'")
+    refreshed(orders)
+    orders.kafka(
+        "feed",
+        "id INT, amount DECIMAL(9,2), tags ARRAY<STRING>",
+        servers=topic.servers,
+        topic=topic.name,
+        primary_key=("id",),
+        format="debezium-json",
+    )
+    orders.declare(
+        "CREATE MATERIALIZED TABLE again (PRIMARY KEY (id)) FRESHNESS = INTERVAL '1' MINUTE "
+        "WITH ('merge' = 'last_row', 'merge.sequence' = 'change') AS SELECT id, amount, tags FROM feed"
+    )
+    for change in (
+        "SELECT 1",
+        "UPDATE ord SET amount = 11 WHERE id = 1",
+        "DELETE FROM ord WHERE id = 3",
+        "INSERT INTO ord VALUES (3, 33.33, NULL), (4, 40, NULL)",
+    ):
+        orders.sql(change)
+        refreshed(orders)
+        refreshed(orders, "again")
+        assert sorted(orders.rows("again"), key=str) == sorted(orders.rows("big"), key=str)
+    assert [json.loads(value)["op"] for _, value in topic.records()].count("u") == 1
+    assert orders.verify("out").equal
+
+
+def test_rows_without_a_key_come_and_go(lab, topic):
+    lab.source("ord", "id INT, note STRING")
+    lab.declare("CREATE MATERIALIZED TABLE big FRESHNESS = INTERVAL '1' MINUTE AS SELECT id, note FROM ord")
+    declare_sink(lab, topic, ", 'mode' = 'changes'")
+    lab.sql("INSERT INTO ord VALUES (1, 'a'), (1, 'a'), (2, NULL)")
+    refreshed(lab)
+    lab.sql("INSERT INTO ord VALUES (2, NULL), (3, 'c')")
+    assert refreshed(lab).rows_out == 2
+    lab.sql("DELETE FROM ord WHERE id = 1")
+    assert refreshed(lab).rows_out == 2
+    assert lab.verify("out").equal

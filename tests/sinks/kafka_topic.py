@@ -27,6 +27,7 @@ from freshline.values.sink_position import SinkPosition
 from freshline.values.spec import TableSpec
 
 _NAMES = count()
+Pair = tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]
 
 
 @dataclass
@@ -138,6 +139,12 @@ class Shipped:
         held = writer.position()
         return writer.apply(self._outgoing(came, gone), Delivery(held, self.at(version)), self.rejected.extend)
 
+    def images(self, version: int, *pairs: Pair) -> Delivered:
+        """Send changes with both images, since the position that the topic has."""
+        writer = self.writer()
+        held = writer.position()
+        return writer.apply(with_images(self.schema, pairs), Delivery(held, self.at(version)), self.rejected.extend)
+
     def _outgoing(self, came: Sequence[tuple[Any, ...]], gone: Sequence[tuple[Any, ...]]) -> Outgoing:
         found = outgoing(self.schema, came, gone)
         if not self.as_texts:
@@ -167,6 +174,24 @@ def outgoing(schema: pa.Schema, came: Sequence[tuple[Any, ...]], gone: Sequence[
         yield from table.to_batches(max_chunksize=3)
 
     return Outgoing(schema, len(came), len(gone), read)
+
+
+def with_images(schema: pa.Schema, pairs: Sequence[Pair]) -> Outgoing:
+    """Changes on their way out, as Spark computes them: rows, their sign, and the rows before them by number."""
+    rows = [before if after is None else after for before, after in pairs]
+    found = outgoing(schema, [row for row in rows if row is not None], ())
+    (whole,) = pa.Table.from_batches(found.read()).combine_chunks().to_batches()
+    signs = pa.array([-1 if after is None else 1 for _, after in pairs], pa.int32())
+    before = [
+        pa.array([None if was is None else was[at] for was, _ in pairs], each.type) for at, each in enumerate(schema)
+    ]
+    had = pa.array([was is not None for was, _ in pairs])
+    batch = pa.RecordBatch.from_arrays(
+        [*whole.select(schema.names).columns, signs, *before, had],
+        names=[*schema.names, SIGN, *[f"_freshline_before_{at}" for at in range(len(schema))], "_freshline_had"],
+    )
+    gone = sum(after is None for _, after in pairs)
+    return Outgoing(schema, len(pairs) - gone, gone, lambda: iter((batch,)))
 
 
 def declared(settings: Settings, topic: Topic, columns: str, keys: str = "id", **options: str) -> TableSpec:

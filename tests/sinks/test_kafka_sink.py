@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as d
+import json
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
+from pyspark.sql import types as T
 
 from freshline.declare.project import read_declarations
 from freshline.errors import (
@@ -21,6 +23,7 @@ from freshline.errors import (
     SinkSchemaError,
 )
 from freshline.sinks.kafka.properties import for_librdkafka
+from freshline.sources.formats.envelope import EnvelopeFacts, EnvelopeReader
 from freshline.values.sink import JSON
 from tests.sinks.kafka_topic import Host, Killed, Shipped, Topic, declared, outgoing
 
@@ -313,7 +316,8 @@ SINK = "CREATE SINK out FROM big WITH ('connector' = 'kafka', 'topic' = 't', 'bo
 @pytest.mark.parametrize(
     ("more", "key", "code", "said"),
     [
-        ("", "", "SINK_KEY", "by their key"),
+        ("", "", "SINK_KEY", "declare 'mode' = 'changes'"),
+        (", 'value.format' = 'debezium-json'", "id", "OPTION_NEEDS", "needs 'mode' = 'changes'"),
         (", 'kafka.transactional.id' = 'x'", "id", "OPTION_VALUE", "freshline sets transactional.id itself"),
         (", 'kafka.sasl.password' = 'x'", "id", "REFERENCE", "is a secret"),
         (", 'kafka.sasl.jaas.config' = 'x'", "id", "REFERENCE", "is a secret"),
@@ -356,3 +360,101 @@ def test_properties_of_sources_are_those_of_sinks():
     with pytest.raises(ValueError, match="no username and password") as found:
         for_librdkafka({"sasl.jaas.config": "secret-value"})
     assert "secret-value" not in str(found.value)
+
+
+def values_of(topic):
+    return [json.loads(value) for _, value in topic.records()]
+
+
+def test_changes_have_the_row_before_and_the_row_after(ship, topic):
+    topic.create()
+    out = ship(mode="changes")
+    out.whole(1, (1, "a"), (2, "b"))
+    sent = out.images(2, ((1, "a"), (1, "A")), ((2, "b"), None), (None, (3, None)))
+    assert (sent.written, sent.deleted) == (2, 1)
+    assert [key for key, _ in topic.records()] == [b'{"id":%d}' % number for number in (1, 2, 1, 2, 3)]
+    assert values_of(topic)[2:] == [
+        {"before": {"id": 1, "note": "a"}, "after": {"id": 1, "note": "A"}, "op": "u"},
+        {"before": {"id": 2, "note": "b"}, "after": None, "op": "d"},
+        {"before": None, "after": {"id": 3, "note": None}, "op": "c"},
+    ]
+    assert sorted(row["id"] for row in out.read()) == [1, 3]
+    # A comparison sends the difference from what readers have, with what they have as the row before.
+    sent = out.whole(3, (1, "x"), (4, "d"), takes_over=True)
+    assert (sent.written, sent.deleted) == (2, 1)
+    assert values_of(topic)[5:] == [
+        {"before": {"id": 1, "note": "A"}, "after": {"id": 1, "note": "x"}, "op": "u"},
+        {"before": None, "after": {"id": 4, "note": "d"}, "op": "c"},
+        {"before": {"id": 3, "note": None}, "after": None, "op": "d"},
+    ]
+    assert out.whole(4, (1, "x"), (4, "d")).written == 0
+    topic.send((b"k", b"mine"))
+    with pytest.raises(SinkSchemaError, match="no change of big"):
+        out.whole(5, (1, "x"), takes_over=True)
+
+
+def test_rows_of_a_table_without_a_key_come_and_go_as_often_as_they_are(ship, topic):
+    topic.create(partitions=3)
+    out = ship(mode="changes", keys="")
+    out.whole(1, (1, "a"), (1, "a"), (2, "b"))
+    out.changes(2, [(2, "b")], [(1, "a")])
+    assert {key for key, _ in topic.records()} == {None}
+    assert sorted(row["id"] for row in out.read()) == [1, 2, 2]
+    sent = out.whole(3, (1, "a"), (1, "a"), (3, "c"), takes_over=True)
+    assert (sent.written, sent.deleted) == (2, 2)
+    assert sorted(row["id"] for row in out.read()) == [1, 1, 3]
+
+
+def test_a_row_that_was_not_taken_is_no_row_before(ship, topic):
+    topic.create(max_message_bytes="5000")
+    out = ship(mode="changes", on__reject="quarantine")
+    out.whole(1, (1, "a"))
+    large = "x" * 5000
+    sent = out.images(2, ((1, "a"), (1, large)), (None, (2, "b")))
+    assert (sent.written, [each.code for each in out.rejected]) == (1, ["MSG_SIZE_TOO_LARGE"])
+    assert sorted(row["note"] for row in out.read()) == ["a", "b"]
+
+
+def test_an_envelope_of_debezium_is_read_back_as_it_was(settings, topic, tmp_path):
+    topic.create()
+    fields = [
+        pa.field("id", pa.int64()),
+        pa.field("e", pa.decimal128(20, 3)),
+        pa.field("g", pa.float64()),
+        pa.field("b", pa.binary()),
+        pa.field("d", pa.date32()),
+        pa.field("t", pa.timestamp("us", "UTC")),
+        pa.field("n", pa.timestamp("us")),
+        pa.field("o", pa.bool_()),
+        pa.field("l", pa.string(), metadata={JSON: b""}),
+    ]
+    kinds: list[T.DataType] = [
+        T.LongType(),
+        T.DecimalType(20, 3),
+        T.DoubleType(),
+        T.BinaryType(),
+        T.DateType(),
+        T.TimestampType(),
+    ]
+    kinds += [T.TimestampNTZType(), T.BooleanType(), T.ArrayType(T.StringType())]
+    moment = d.datetime(2026, 1, 2, 3, 4, 5, 678901, d.UTC)
+    first = (2**60, Decimal("12345678901234567.891"), 0.1, b"\0\xff", d.date(1, 1, 1), moment)
+    row = (*first, moment.replace(tzinfo=None), True, '["x",null]')
+    empty = (1, *[None] * 8)
+    spec = declared(settings, topic, "id BIGINT, e INT", mode="changes", value_format="debezium-json")
+    out = Shipped(topic, Host(tmp_path), spec, pa.schema(fields))
+    out.whole(1, row)
+    out.images(2, (row, (2**60, *empty[1:])), (None, empty))
+    out.images(3, (empty, None))
+    columns = tuple(zip(out.schema.names, kinds, strict=True))
+    reader = EnvelopeReader(EnvelopeFacts(columns, ("id",)))
+    events = [reader.read(value, key) for key, value in topic.records()]
+    micros = (moment - d.datetime(1970, 1, 1, tzinfo=d.UTC)) // d.timedelta(microseconds=1)
+    stored = (*row[:4], -719_162, micros, micros, True, ["x", None])
+    assert [event.op for event in events] == ["c", "u", "c", "d"]
+    assert events[0].values == stored
+    assert (events[1].values, events[1].before) == ((2**60, *empty[1:]), stored)
+    assert events[2].values == empty
+    assert (events[3].values, events[3].before) == (empty, empty)
+    assert len({(event.values[0], event.position) for event in events}) == 4
+    assert events[0].changed_at == 1_795_910_400_000_000

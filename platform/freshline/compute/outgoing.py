@@ -26,6 +26,7 @@ from freshline.compute.materialize import FEW_ROWS
 from freshline.compute.netting import net_signed
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.query.rules.algebra import SIGN
+from freshline.values.changed_rows import ChangedRows
 from freshline.values.names import quoted
 from freshline.values.sink import JSON
 from freshline.values.spec import TableSpec
@@ -34,6 +35,8 @@ from freshline.values.spec import TableSpec
 BATCH_ROWS = 20_000
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _ROW = "_freshline_row"
+# Whether there was a row before, and its columns by their numbers.
+_HAD, _BEFORE = "_freshline_had", "_freshline_before_"
 # Without these, Spark leaves out what is NULL, and cuts times to milliseconds.
 _AS_JSON = {
     "ignoreNullFields": "false",
@@ -63,9 +66,24 @@ class Outgoing:
         for batch in self.read():
             rows = batch
             if SIGN in batch.schema.names:
-                rows = batch.filter(pc.equal(batch[SIGN], sign)).drop_columns([SIGN])
+                rows = batch.filter(pc.equal(batch[SIGN], sign))
             if rows.num_rows:
-                yield rows
+                yield rows.select(self.schema.names)
+
+    def read_changes(self) -> Iterator[ChangedRows]:
+        """All rows, with those before them where they were asked for."""
+        for batch in self.read():
+            if not batch.num_rows:
+                continue
+            after = batch.select(self.schema.names)
+            signed = SIGN in batch.schema.names
+            has = pc.equal(batch[SIGN], 1) if signed else pa.repeat(pa.scalar(True), batch.num_rows)
+            before, had = after, pc.invert(has)
+            if _HAD in batch.schema.names:
+                numbers = range(len(self.schema.names))
+                columns = [batch.column(f"{_BEFORE}{number}") for number in numbers]
+                before, had = pa.RecordBatch.from_arrays(columns, names=self.schema.names), batch[_HAD]
+            yield ChangedRows(before, after, had, has)
 
 
 def changed_rows(spark: SparkSession, spec: TableSpec, pinned: Pinned, changes: Changes) -> DataFrame:
@@ -80,8 +98,13 @@ def changed_rows(spark: SparkSession, spec: TableSpec, pinned: Pinned, changes: 
     row = F.struct(*[F.col(quoted(name)).alias(name) for name in columns])
     # The rows of one key are the one before and the one after, of which the second counts.
     by_key = left.groupBy(*[F.col(quoted(key)).alias(f"_freshline_k{n}") for n, key in enumerate(spec.primary_key)])
-    last = by_key.agg(F.max_by(row, SIGN).alias(_ROW), F.max(SIGN).cast("int").alias(SIGN))
-    return last.select(*[F.col(f"{_ROW}.{quoted(name)}").alias(name) for name in columns], SIGN)
+    last = [F.max_by(row, SIGN).alias(_ROW), F.max(SIGN).cast("int").alias(SIGN)]
+    shown = [F.col(f"{_ROW}.{quoted(name)}").alias(name) for name in columns]
+    if spec.sink is None or not spec.sink.needs_before:
+        return by_key.agg(*last).select(*shown, SIGN)
+    first = [F.min_by(row, SIGN).alias(_BEFORE), (F.min(SIGN) < 0).alias(_HAD)]
+    before = [F.col(f"{_BEFORE}.{quoted(name)}").alias(f"{_BEFORE}{number}") for number, name in enumerate(columns)]
+    return by_key.agg(*last, *first).select(*shown, SIGN, *before, _HAD)
 
 
 def touched_rows(spark: SparkSession, spec: TableSpec, pinned: Pinned, changes: Changes) -> DataFrame:
@@ -178,7 +201,8 @@ def _write_files(rows: DataFrame, folder: Path) -> None:
 
 def _shown(schema: pa.Schema, nested: Collection[str]) -> pa.Schema:
     """The columns of the table, those of JSON texts with a note of it."""
-    fields = [field.remove_metadata() for field in schema if field.name != SIGN]
+    own = (SIGN, _HAD)
+    fields = [each.remove_metadata() for each in schema if each.name not in own and not each.name.startswith(_BEFORE)]
     return pa.schema([field.with_metadata({JSON: b""}) if field.name in nested else field for field in fields])
 
 

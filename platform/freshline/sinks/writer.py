@@ -18,6 +18,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from freshline.errors import SinkError, SinkFencedError, SinkHistoryError
+from freshline.values.changed_rows import ChangedRows
 from freshline.values.extension import Extension
 from freshline.values.secret import resolve_reference
 from freshline.values.sink_position import SinkPosition
@@ -97,6 +98,12 @@ class OutgoingRows(Protocol):
 
     def read_deletes(self) -> Iterator[pa.RecordBatch]:
         """The rows whose keys went away, as they were."""
+
+    def read_changes(self) -> Iterator[ChangedRows]:
+        """All of both, with the rows as they were before; for a sink with `needs_before`.
+
+        Each key comes once. A row of a table without a key came or went, each by itself.
+        """
 
 
 KeepRejected = Callable[[Sequence[RejectedRow]], None]

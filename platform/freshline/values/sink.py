@@ -59,6 +59,11 @@ class Sink(OutsideSystem):
     takes_changes: ClassVar[bool] = True
     writer: ClassVar[str]
 
+    @property
+    def needs_before(self) -> bool:
+        """Whether the writer asks for rows as they were before their changes too (`OutgoingRows.read_changes`)."""
+        return False
+
     def find_problems(self, *, has_key: bool) -> tuple[tuple[str, str, str], ...]:
         """The problems of the declaration as a whole, each as a rule, an option and a sentence.
 

@@ -204,7 +204,7 @@ class TopicClient:
             try:
                 return self._committed("read_committed", ANSWER_SECONDS if settled else _SETTLING_SECONDS)
             except KafkaException as error:
-                if settled or _error_of(error).code() not in _UNSETTLED:
+                if settled or _error_of(error).code() not in _UNSETTLED or self._refusals():
                     raise
             return self._committed("read_uncommitted", ANSWER_SECONDS)
 
@@ -352,6 +352,7 @@ class TopicClient:
 
     def _explain(self, error: KafkaError, doing: str) -> SinkError:
         topic, where = self.address.topic, self.address.where
+        refusals = self._refusals()
         causes = [error, *self._reported]
         if any(each.code() in _FENCED for each in causes):
             return SinkFencedError(
@@ -371,13 +372,27 @@ class TopicClient:
             )
         if error.code() in _UNKNOWN:
             return SinkRefusedError(f"there is no topic {topic} at {self.address.servers}.", where=where)
-        refused = next((each for each in causes if each.code() in _REFUSED), None)
+        refused = error if error.code() in _REFUSED else next(iter(refusals), None)
         if refused is None:
             return self._away(doing, error)
         remedy = _REMEDIES.get(refused.code(), "")
         return SinkRefusedError(
             f"topic {topic} at {self.address.servers} cannot {doing}: {_said(refused)}.{remedy}", where=where
         )
+
+    def _refusals(self) -> list[KafkaError]:
+        """The reports of clients on why brokers refuse them: these come only when they are asked for."""
+        for client in (self._admin, *self._open):
+            try:
+                found = None if client is None else client.poll(0)
+                # A consumer gives them in the place of records.
+                while isinstance(found, Message):
+                    if (said := found.error()) is not None:
+                        self._reported.append(said)
+                    found = client.poll(0)
+            except KafkaException as error:
+                self._reported.append(_error_of(error))
+        return [each for each in self._reported if each.code() in _REFUSED]
 
     def _away(self, doing: str, error: KafkaError | None = None) -> SinkError:
         said = "" if error is None else f": {_said(error)}"

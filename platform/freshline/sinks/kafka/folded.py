@@ -9,6 +9,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, repeat
+from typing import ClassVar
 
 _MEMORY_KB = 65_536
 _ROWS = 20_000
@@ -29,21 +31,32 @@ class Recorded:
     value: bytes | None
 
 
-class Folded:
-    """The newest record of each key."""
+class _Table:
+    """A table of SQLite without a name."""
+
+    made: ClassVar[str]
 
     def __init__(self) -> None:
         # Without a name it is in a file that has no name either, and only while memory does not suffice.
         self._database = sqlite3.connect("", check_same_thread=False, isolation_level=None)
         self._database.execute(f"PRAGMA cache_size = -{_MEMORY_KB}")
         self._database.execute("PRAGMA journal_mode = OFF")
-        self._database.execute(
-            "CREATE TABLE state (key BLOB PRIMARY KEY, partition INT, at INT, value BLOB, is_kept INT DEFAULT 0)"
-        )
+        self._database.execute(self.made)
 
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
+
+    def _within(self, statement: str, rows: list[tuple[object, ...]]) -> None:
+        self._database.execute("BEGIN")
+        self._database.executemany(statement, rows)
+        self._database.execute("COMMIT")
+
+
+class Folded(_Table):
+    """The newest record of each key."""
+
+    made = "CREATE TABLE state (key BLOB PRIMARY KEY, partition INT, at INT, value BLOB, is_kept INT DEFAULT 0)"
 
     def add(self, records: Iterable[Recorded]) -> None:
         """Add records in the order in which they are in their partitions."""
@@ -70,7 +83,29 @@ class Folded:
         while rows := found.fetchmany(_ROWS):
             yield [row[0] for row in rows]
 
-    def _within(self, statement: str, rows: list[tuple[object, ...]]) -> None:
-        self._database.execute("BEGIN")
-        self._database.executemany(statement, rows)
-        self._database.execute("COMMIT")
+
+class Counted(_Table):
+    """Rows without a key, and how many of each there are."""
+
+    made = "CREATE TABLE state (value BLOB PRIMARY KEY, count INT)"
+
+    def add(self, rows: Iterable[tuple[bytes, int]]) -> None:
+        """Add rows that came (1) or went (-1)."""
+        added = "INSERT INTO state VALUES (?, ?) ON CONFLICT (value) DO UPDATE SET count = count + excluded.count"
+        self._within(added, list(rows))
+
+    def take(self, row: bytes) -> bool:
+        """Take one of these rows; False where there is none left."""
+        taken = "UPDATE state SET count = count - 1 WHERE value = ? AND count > 0"
+        return self._database.execute(taken, (row,)).rowcount == 1
+
+    def left(self) -> Iterator[bytes]:
+        """The rows that are there and were not taken, each as often as it is."""
+        for value, count in self._database.execute("SELECT value, count FROM state WHERE count > 0"):
+            yield from repeat(value, count)
+
+    def values(self) -> Iterator[list[bytes]]:
+        """The same, some at a time."""
+        left = self.left()
+        while rows := list(islice(left, _ROWS)):
+            yield rows

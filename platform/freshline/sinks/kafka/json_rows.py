@@ -61,14 +61,20 @@ def broken_texts(rows: pa.RecordBatch) -> list[int]:
     return sorted(found)
 
 
+def decode_object(text: bytes) -> dict[str, Any]:
+    """A JSON object, with numbers as they are written. Raises ValueError for another text."""
+    found = _DECODER.decode(text.decode())
+    if not isinstance(found, dict):
+        raise ValueError("it is no JSON object")
+    return found
+
+
 def decode_rows(texts: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
     """The rows that JSON objects are, in the columns and types of `schema`; a member that is missing is NULL.
 
     Raises ValueError for what is no such row.
     """
-    rows = [_DECODER.decode(text.decode()) for text in texts]
-    if not all(isinstance(row, dict) for row in rows):
-        raise ValueError("a record is no JSON object")
+    rows = [decode_object(text) for text in texts]
     try:
         columns = [_decoded([row.get(field.name) for row in rows], field) for field in schema]
     except (TypeError, AttributeError, pa.ArrowException) as error:

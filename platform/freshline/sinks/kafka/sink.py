@@ -42,12 +42,14 @@ class Mode(StrEnum):
     """The meaning of a record."""
 
     UPSERT = "upsert"  # the newest row of a key; without a value the row is gone
+    CHANGES = "changes"  # a change, with the row before and the row after it
 
 
 class ValueFormat(StrEnum):
     """The form of keys and values."""
 
     JSON = "json"
+    DEBEZIUM_JSON = "debezium-json"
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class KafkaSink(Sink):
     name: ClassVar[str] = "kafka"
     title: ClassVar[str] = "Kafka"
     delivery: ClassVar[str] = "exactly once for readers of committed records: records and position are one transaction"
+    # Changes go out of tables without a key too.
+    needs_key: ClassVar[bool] = False
     writer: ClassVar[str] = "freshline.sinks.kafka.writer:KafkaWriter"
     options: ClassVar[tuple[Option, ...]] = (
         Option("topic", "the topic", required="the topic's name", reference=Reference.WHOLE),
@@ -94,6 +98,8 @@ class KafkaSink(Sink):
             _check_property(options, name, client)
         mode, value_format = options.choice("mode", tuple(Mode)), options.choice("value.format", tuple(ValueFormat))
         options.require("replication", "'partitions'", "partitions" in options)
+        if value_format == ValueFormat.DEBEZIUM_JSON:
+            options.require("value.format", "'mode' = 'changes'", mode == Mode.CHANGES)
         return cls(
             topic=options.text("topic") or "",
             servers=options.text("bootstrap.servers") or "",
@@ -116,6 +122,19 @@ class KafkaSink(Sink):
     @property
     def left_behind(self) -> str:
         return f"Topic {self.topic} and its records stay as they are."
+
+    @property
+    def needs_before(self) -> bool:
+        return self.mode is Mode.CHANGES
+
+    def find_problems(self, *, has_key: bool) -> tuple[tuple[str, str, str], ...]:
+        if self.mode is Mode.UPSERT and not has_key:
+            sentence = (
+                "a topic with 'mode' = 'upsert' has the newest row of each key, and the table has no key. Give it a "
+                "PRIMARY KEY, or declare 'mode' = 'changes'."
+            )
+            return (("SINK_KEY", "connector", sentence),)
+        return ()
 
     def refuses(self, column_type: str, *, is_key: bool) -> str | None:
         if column_type.startswith(_HELD):
