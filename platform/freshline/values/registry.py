@@ -45,6 +45,7 @@ SINKS = {
     "files": "freshline.sinks.files.sink:FilesSink",
     "opensearch": "freshline.sinks.opensearch.sink:OpenSearchSink",
     "elasticsearch": "freshline.sinks.opensearch.sink:ElasticsearchSink",
+    "clickhouse": "freshline.sinks.clickhouse.sink:ClickHouseSink",
 }
 # Those of sources with 'lookup' = 'true', which are asked for rows by their key.
 LOOKUPS = {

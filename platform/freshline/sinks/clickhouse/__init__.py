@@ -1,0 +1,1 @@
+"""A table of ClickHouse as a sink."""
