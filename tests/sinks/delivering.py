@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from freshline.compute.outgoing import BATCH_ROWS
-from freshline.sinks.writer import Delivered, Delivery, RejectedRow, SinkWriter
+from freshline.sinks.writer import ChangedRows, Delivered, Delivery, RejectedRow, SinkWriter
 from freshline.sql.query_parser import parse_query
 from freshline.values.location import Location
 from freshline.values.names import TableName
@@ -59,6 +59,9 @@ class Rows:
     def read_deletes(self) -> Iterator[pa.RecordBatch]:
         if self._deletes is not None:
             yield from self._deletes.to_batches(max_chunksize=self._batch)
+
+    def read_changes(self) -> Iterator[ChangedRows]:
+        raise AssertionError("no sink that is tried with these rows asks for what was before them")
 
 
 def sink_spec(sink: Sink, *, key: Sequence[str] = ("id",), on_reject: OnReject = OnReject.FAIL) -> TableSpec:
