@@ -226,6 +226,17 @@ def test_tables_of_others_are_not_touched_and_other_sinks_refused(sink, clickhou
     assert sink.tables() == {"orders", "orders__rows_1_1", "freshline_sink"}
 
 
+def test_a_table_that_somebody_removed_is_made_again(sink):
+    writer = sink.open()
+    send(writer, table((1, "a")), position(1), whole=True)
+    sink.ask("DROP TABLE orders__rows_1_1")
+    assert writer.position() is None
+    with pytest.raises(SinkFencedError, match="position is gone"):
+        send(writer, table((1, "a")), position(2), before=position(1))
+    send(writer, table((1, "a")), position(3), whole=True)
+    assert (sink.rows(), writer.position()) == ({1: "a"}, position(3))
+
+
 def test_two_writers_that_begin_at_once_do_not_both_write(sink):
     first, second = sink.open(), sink.open()
     send(first, table((1, "a")), position(1), whole=True)

@@ -105,6 +105,10 @@ class ClickHouseWriter(SinkWriter):
         assert known.shown is not None
         self._begin(_Note(_CHANGES, delivery.after, known.shown), known)
         self._drop_others(known.shown, delivery.after.owner)
+        if self._look().shown != known.shown:
+            raise SinkFencedError(
+                "another writer has moved the view. Nothing was written. Ask again.", where=self.where
+            )
         keys, outside = list(self.spec.primary_key), list[pa.RecordBatch]()
         gone = (batch.select(keys) for batch in rows.read_deletes())
         # A key that there is no row for was never taken.
@@ -181,7 +185,10 @@ class ClickHouseWriter(SinkWriter):
                 "Rename it or remove it, or name another table.",
                 where=self.where,
             )
-        return _Known(self._notes(), comment.removeprefix(_OURS))
+        shown = comment.removeprefix(_OURS)
+        behind = self._select(f"SELECT name FROM system.tables WHERE database = {database} AND name = {_text(shown)}")
+        # Without the table behind it a view shows nothing, whatever the notes say.
+        return _Known(self._notes(), shown if behind else None)
 
     def _notes(self) -> tuple[_Note, ...]:
         target = _text(self._table)

@@ -91,6 +91,8 @@ class OpenSearchWriter(SinkWriter):
         if abandoned is not None:
             # Its writer may still live, and would move the alias to it.
             self._remove(abandoned)
+            if self._targets() != {index}:
+                raise self.fenced()
         sending = _Sending(self, state, index, delivery)
         deleted = sending.send(_deletions(rows.read_deletes(), self.spec.primary_key)) if rows.deletes else 0
         written = sending.send(sending.writes(rows)) if rows.upserts else 0
