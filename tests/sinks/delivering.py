@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from freshline.compute.outgoing import BATCH_ROWS
-from freshline.sinks.writer import ChangedRows, Delivered, Delivery, RejectedRow, SinkWriter
+from freshline.sinks.writer import Delivered, Delivery, RejectedRow, SinkWriter
 from freshline.sql.query_parser import parse_query
+from freshline.values.changed_rows import ChangedRows
 from freshline.values.location import Location
 from freshline.values.names import TableName
 from freshline.values.position import TablePosition
