@@ -78,7 +78,7 @@ def test_a_folder_imports_from_those_before_it_only():
         "keyed": {"keyed"},
         "catalogs": {*ANYWHERE, *SENTENCE, "catalogs"},
         "sources": {*ANYWHERE, *SENTENCE[:-1], "sources"},
-        "sinks": {*ANYWHERE, *SENTENCE[:-1], "sources", "sinks"},
+        "sinks": {*ANYWHERE, *SENTENCE, "sources", "sinks"},
         "merges": {*ANYWHERE, *SENTENCE[:-2], "merges"},
         "refresh": {*ANYWHERE, *SENTENCE, "sources", "sinks", "merges", "refresh"},
         "strategies": {*ANYWHERE, *SENTENCE, "sinks", "refresh", "strategies"},

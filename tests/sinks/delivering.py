@@ -36,6 +36,10 @@ class Host:
     now: datetime = datetime(2026, 3, 1, 12, tzinfo=UTC)
     points: list[str] = field(default_factory=list)
 
+    @property
+    def sink_notes(self) -> Path:
+        return self.root / "notes"
+
     def clock(self) -> datetime:
         return self.now
 

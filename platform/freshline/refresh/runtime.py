@@ -195,6 +195,11 @@ class Runtime:
             self._readers[spec.name] = made
             return made
 
+    @property
+    def sink_notes(self) -> Path:
+        """The folder of sinks whose systems cannot keep a position."""
+        return self.warehouse.notes / "sinks"
+
     def sink_writer(self, spec: TableSpec) -> SinkWriter:
         """The writer of a sink, kept until the sink is declared otherwise."""
         assert spec.sink is not None

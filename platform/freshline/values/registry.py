@@ -46,6 +46,7 @@ SINKS = {
     "opensearch": "freshline.sinks.opensearch.sink:OpenSearchSink",
     "elasticsearch": "freshline.sinks.opensearch.sink:ElasticsearchSink",
     "clickhouse": "freshline.sinks.clickhouse.sink:ClickHouseSink",
+    "webhook": "freshline.sinks.webhook.sink:WebhookSink",
 }
 # Those of sources with 'lookup' = 'true', which are asked for rows by their key.
 LOOKUPS = {

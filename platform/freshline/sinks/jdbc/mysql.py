@@ -542,7 +542,8 @@ class _Staged:
                 return
             if not self._sets_aside:
                 raise self._explained(error) from None
-            row = whole.slice(start, 1)
+            # The note of JSON is in the columns of all rows, and not in those of a batch.
+            row = whole.slice(start, 1).cast(self._schema)
             self.rejected.append(_rejected(row_text(row), error))
             if keeps_keys:
                 self._keep_key(row)

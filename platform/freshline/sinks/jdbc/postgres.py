@@ -314,7 +314,7 @@ class _Staged:
             return 0
 
     def _reject(self, row: pa.RecordBatch, error: psycopg.Error) -> None:
-        self.rejected.append(_rejected(row_text(row), error))
+        self.rejected.append(_rejected(row_text(row.cast(self._schema)), error))
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -13,7 +13,10 @@ import ipaddress
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from freshline.errors import DeliveryError
@@ -21,6 +24,14 @@ from freshline.values.alert_settings import web_problem
 
 TIMEOUT_SECONDS = 10.0
 LONGEST_BODY_BYTES = 65_536
+
+
+@dataclass(frozen=True)
+class WebAnswer:
+    """The status of an answer, and the seconds after which it asks to be called again; None where it does not."""
+
+    status: int
+    retry_after: float | None = None
 
 
 def post(
@@ -37,15 +48,26 @@ def post(
     `private` allows addresses that are not of the public internet, and http. `timeout` is in seconds, for the whole,
     and `longest` the most bytes of a body.
     """
+    answer = send(url, body, headers, private=private, timeout=timeout, longest=longest)
+    host = urlsplit(url).hostname or ""
+    if 300 <= answer.status < 400:
+        raise DeliveryError(f"{host} answered {answer.status}, a redirect; those are not followed. Correct the url.")
+    if not 200 <= answer.status < 300:
+        raise DeliveryError(f"{host} answered {answer.status}.", status=answer.status)
+
+
+def send(
+    url: str, body: bytes, headers: Mapping[str, str], *, private: bool, timeout: float, longest: int
+) -> WebAnswer:
+    """Send the body as `post` does: the answer, whatever its status. Raises DeliveryError where there is none."""
     problem = web_problem(url, private=private)
     if problem is not None:
         raise DeliveryError(f"the url {problem}")
     if len(body) > longest:
         raise DeliveryError(f"the message has {len(body)} bytes, more than {longest}.")
     parts = urlsplit(url)
-    host = parts.hostname or ""
+    host, port = _place(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    port = parts.port or (443 if parts.scheme == "https" else 80)
     connection = _Connection(host, port, _addresses(host, port, private=private), parts.scheme == "https", timeout)
     late = threading.Timer(timeout, connection.give_up)
     late.daemon = True
@@ -55,19 +77,40 @@ def post(
             "POST", path, body, {"Content-Type": "application/json", "User-Agent": "freshline", **headers}
         )
         # Nothing of an answer's body is read: it would say what freshline does not ask.
-        status = connection.getresponse().status
+        answer = connection.getresponse()
         if connection.given_up:
             # The end of the connection reads like the end of the headers.
             raise TimeoutError
+        return WebAnswer(answer.status, _seconds(answer.getheader("Retry-After")))
     except (OSError, http.client.HTTPException) as error:
         raise DeliveryError(f"{host} {what_happened(error, given_up=connection.given_up)}.") from error
     finally:
         late.cancel()
         connection.close()
-    if 300 <= status < 400:
-        raise DeliveryError(f"{host} answered {status}, a redirect; those are not followed. Correct the url.")
-    if not 200 <= status < 300:
-        raise DeliveryError(f"{host} answered {status}.", status=status)
+
+
+def find_private(url: str) -> str | None:
+    """An address of the url's host that is not of the public internet, None where there is none."""
+    return next((address for address in _resolve(*_place(url)) if not is_public(address)), None)
+
+
+def _place(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def _seconds(text: str | None) -> float | None:
+    """The seconds of Retry-After, as a number or as a date."""
+    if text is None:
+        return None
+    try:
+        return max(float(int(text)), 0.0)
+    except ValueError:
+        pass
+    try:
+        return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
+    except (ValueError, TypeError):
+        return None
 
 
 class _Connection(http.client.HTTPConnection):
@@ -112,11 +155,7 @@ class _Connection(http.client.HTTPConnection):
 
 def _addresses(host: str, port: int, *, private: bool) -> list[str]:
     """All addresses of the name; raises DeliveryError where one of them may not be called."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise DeliveryError(f"the name {host} cannot be resolved.") from error
-    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    addresses = _resolve(host, port)
     if not private:
         for address in addresses:
             if not is_public(address):
@@ -125,6 +164,14 @@ def _addresses(host: str, port: int, *, private: bool) -> list[str]:
                     "private-addresses = true for this channel."
                 )
     return addresses
+
+
+def _resolve(host: str, port: int) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise DeliveryError(f"the name {host} cannot be resolved.") from error
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def is_public(address: str) -> bool:

@@ -1,0 +1,1 @@
+"""A service of somebody as a sink: batches of changes, posted in order."""
