@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 from pyspark.sql import types as T
 
+from freshline.compute.outgoing import Outgoing
 from freshline.declare.project import read_declarations
 from freshline.errors import (
     DeclarationErrors,
@@ -23,6 +24,7 @@ from freshline.errors import (
     SinkSchemaError,
 )
 from freshline.sinks.kafka.properties import for_librdkafka
+from freshline.sinks.writer import Delivery
 from freshline.sources.formats.envelope import EnvelopeFacts, EnvelopeReader
 from freshline.values.sink import JSON
 from tests.sinks.kafka_topic import Host, Killed, Shipped, Topic, declared, outgoing
@@ -458,3 +460,25 @@ def test_an_envelope_of_debezium_is_read_back_as_it_was(settings, topic, tmp_pat
     assert (events[3].values, events[3].before) == (empty, empty)
     assert len({(event.values[0], event.position) for event in events}) == 4
     assert events[0].changed_at == 1_795_910_400_000_000
+
+
+def test_a_zombie_is_fenced_while_it_still_sends(ship, topic):
+    topic.create()
+    out, newer = ship(), ship()
+    newer.epoch = 2
+    out.whole(1, (1, "a"))
+    many = outgoing(SCHEMA, [(number, "older") for number in range(9)], ())
+
+    def read():
+        for number, batch in enumerate(many.read()):
+            if number == 1:
+                newer.changes(3, [(1, "newer")])
+            yield batch
+
+    writer = out.writer()
+    with pytest.raises(SinkFencedError):
+        writer.apply(Outgoing(SCHEMA, 9, 0, read), Delivery(writer.position(), out.at(2)), out.rejected.extend)
+    assert topic.state() == {'{"id":1}': {"id": 1, "note": "newer"}}
+    # It knows from the position that it is of yesterday.
+    with pytest.raises(SinkFencedError, match="newer engine"):
+        out.whole(4, (1, "older"))

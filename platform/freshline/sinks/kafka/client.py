@@ -202,11 +202,12 @@ class TopicClient:
         """
         with self.explained("be asked for the position"):
             try:
-                return self._committed("read_committed", ANSWER_SECONDS if settled else _SETTLING_SECONDS)
+                seconds = ANSWER_SECONDS if settled else _SETTLING_SECONDS
+                return self._when_ready(lambda: self._committed("read_committed", seconds), ANSWER_SECONDS)
             except KafkaException as error:
                 if settled or _error_of(error).code() not in _UNSETTLED or self._refusals():
                     raise
-            return self._committed("read_uncommitted", ANSWER_SECONDS)
+            return self._when_ready(lambda: self._committed("read_uncommitted", ANSWER_SECONDS), ANSWER_SECONDS)
 
     def _committed(self, isolation: str, seconds: float) -> str | None:
         """The position, asked as a consumer does it: asked as an administrator, librdkafka 2.16 may end the process."""
