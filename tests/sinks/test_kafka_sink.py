@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as d
 import json
+import sys
 from decimal import Decimal
 
 import pyarrow as pa
@@ -482,3 +483,12 @@ def test_a_zombie_is_fenced_while_it_still_sends(ship, topic):
     # It knows from the position that it is of yesterday.
     with pytest.raises(SinkFencedError, match="newer engine"):
         out.whole(4, (1, "older"))
+
+
+def test_a_client_that_is_not_installed_is_named_with_its_extra(ship, monkeypatch):
+    out = ship()
+    for name in [name for name in sys.modules if name.startswith(("confluent_kafka", "freshline.sinks.kafka."))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(SinkRefusedError, match=r"pip install 'freshline\[kafka\]'"):
+        out.spec.sink.open(out.spec, out.host)

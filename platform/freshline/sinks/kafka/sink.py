@@ -6,13 +6,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from freshline.errors import SinkRefusedError
 from freshline.sinks.kafka.properties import problem_of
 from freshline.sources.kafka.connector import CLIENT
 from freshline.sources.kafka.connector import OWN as OWN_OF_SOURCES
 from freshline.values.options import Kind, Option, Options, Reference
 from freshline.values.sink import Sink
+
+if TYPE_CHECKING:
+    from freshline.values.spec import TableSpec
 
 # Properties of Kafka's client that freshline sets itself: another value would lose or repeat records.
 OWN = (
@@ -135,6 +139,17 @@ class KafkaSink(Sink):
             )
             return (("SINK_KEY", "connector", sentence),)
         return ()
+
+    def open(self, spec: TableSpec, host: Any) -> Any:
+        try:
+            return super().open(spec, host)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "confluent_kafka":
+                raise
+            raise SinkRefusedError(
+                "confluent-kafka is not installed, by which topics are written. Run: pip install 'freshline[kafka]'.",
+                where=str(spec.name),
+            ) from error
 
     def refuses(self, column_type: str, *, is_key: bool) -> str | None:
         if column_type.startswith(_HELD):
