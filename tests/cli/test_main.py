@@ -121,6 +121,7 @@ def test_a_command_outside_of_a_project_says_so(
         "backfill": ["t"],
         "savepoint": ["list"],
         "quarantine": ["retry", "s"],
+        "catalog": ["show"],
         "consumers": ["list"],
         "report": ["board.html"],
         "new": ["table", "t"],

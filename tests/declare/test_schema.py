@@ -73,6 +73,16 @@ def test_every_setting_is_in_the_schema() -> None:
     )
 
 
+def test_every_setting_of_a_catalog_is_in_the_schema_and_others_are_refused() -> None:
+    hive = {"type": "hive", "uri": "thrift://metastore:9083"}
+    assert own(catalogs={"lake": {**hive, "tls": True, "tls-ca": "ca.pem", "timeout": "5 seconds"}}) == []
+    assert own(catalogs={"desk": {"type": "duckdb", "file": "views.sql", "schema": "main"}}) == []
+    assert own(catalogs={"other": {"type": "glue", "region": "eu", "retries": 3}}) == []
+    assert own(catalogs={"lake": {"type": "hive"}})
+    assert own(catalogs={"lake": {**hive, "url": "x"}})
+    assert own(catalogs={"a b": hive})
+
+
 def test_every_field_and_option_of_a_table_is_in_the_schema() -> None:
     tables = yaml_schema()["then"]["properties"]["attributes"]["properties"]["tables"]
     options = tables["items"]["properties"]["options"]["then"]

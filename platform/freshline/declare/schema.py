@@ -22,10 +22,11 @@ from freshline.declare.yaml_table import (
     WATERMARK_FIELDS,
 )
 from freshline.values.alert_settings import ALERT_KEYS, CHANNEL_CLASS, CHANNEL_NAME, CHANNEL_OPTIONS, ENCRYPTIONS
+from freshline.values.catalog_settings import CATALOG_NAME
 from freshline.values.destination_settings import OPENLINEAGE_KEYS, OTEL_KEYS
 from freshline.values.names import PART
-from freshline.values.options import TABLE_OPTIONS, Option
-from freshline.values.registry import MERGES, merge_options
+from freshline.values.options import TABLE_OPTIONS, Kind, Option
+from freshline.values.registry import MERGES, REGISTRARS, find_registrar, merge_options
 from freshline.values.secret import REFERENCE
 from freshline.values.sink import SINK_OPTIONS
 from freshline.values.spec import Downstream, Mode, OnViolation
@@ -103,6 +104,7 @@ def _own_settings() -> dict[str, Schema]:
         "declaration-link": {"anyOf": [{"const": "none"}, _matching(settings.LINK)]},
         "openlineage": _table(_destination(OPENLINEAGE_KEYS)),
         "otel": _table(_destination(OTEL_KEYS), required=("url",)),
+        "catalogs": _catalogs(),
         "spark-confs": {"type": "object", "additionalProperties": _SCALAR},
         "idle-seconds": {"type": "number", "exclusiveMinimum": 0},
         "python-time-limit": _TEXT,
@@ -117,6 +119,45 @@ def _own_settings() -> dict[str, Schema]:
 def _destination(keys: Iterable[str]) -> dict[str, Schema]:
     values = {"private-addresses": _FLAG, "token": _matching(REFERENCE)}
     return {key: values.get(key, _TEXT) for key in keys}
+
+
+def _catalogs() -> Schema:
+    """The catalogs; one of another package has options of its own."""
+    kinds = {name: find_registrar(name).options for name in REGISTRARS}
+    catalog: Schema = {
+        "type": "object",
+        "properties": {"type": {"anyOf": [{"enum": list(kinds)}, _TEXT]}},
+        "additionalProperties": {"type": ["string", "integer", "boolean"]},
+        "required": ["type"],
+        "allOf": [
+            {
+                "if": {"properties": {"type": {"const": kind}}, "required": ["type"]},
+                "then": _table(
+                    {"type": {}, **{option.name: _catalog_option(option) for option in options}},
+                    required=tuple(option.name for option in options if option.required),
+                ),
+            }
+            for kind, options in kinds.items()
+        ],
+    }
+    return {
+        "type": "object",
+        "patternProperties": {_pattern(CATALOG_NAME): catalog},
+        "additionalProperties": False,
+    }
+
+
+def _catalog_option(option: Option) -> Schema:
+    """The values of TOML that an option of a catalog accepts."""
+    match option.kind:
+        case Kind.BOOLEAN:
+            return {"enum": [True, False, "true", "false"]}
+        case Kind.WHOLE:
+            return {"anyOf": [_whole(option.least, option.greatest), _TEXT]}
+        case Kind.CHOICE:
+            return {"enum": list(option.choices)}
+        case Kind.TEXT | Kind.RAW | Kind.SECONDS:
+            return _matching(REFERENCE) if option.secret else _TEXT
 
 
 def _alerts() -> Schema:
