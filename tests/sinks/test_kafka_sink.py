@@ -492,3 +492,26 @@ def test_a_client_that_is_not_installed_is_named_with_its_extra(ship, monkeypatc
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(SinkRefusedError, match=r"pip install 'freshline\[kafka\]'"):
         out.spec.sink.open(out.spec, out.host)
+
+
+def test_a_broker_that_restarts_within_a_transaction_costs_no_row_and_repeats_none(ship, topic, kafka_broker):
+    topic.create()
+    out = ship()
+    out.whole(1, (1, "a"))
+
+    def restart():
+        kafka_broker.kill()
+        kafka_broker.start()
+
+    out.host.points["sink-before-commit"] = restart
+    try:
+        out.changes(2, [(2, "b")])
+    except SinkError as error:
+        if not error.retry_helps:
+            raise
+        # As the next try of a loop does it.
+        out.host.points.clear()
+        if out.writer().position() == out.at(1):
+            out.changes(2, [(2, "b")])
+    assert out.writer().position() == out.at(2)
+    assert [key for key, _ in topic.records()] == [b'{"id":1}', b'{"id":2}']
