@@ -72,7 +72,7 @@ HOLES: tuple[Planted, ...] = (
     ),
     _hole(
         "an address in an error", "report/alerts/channels/web.py",
-        "{host} answered {status}, a redirect;", "{url} answered {status}, a redirect;",
+        "{host} answered {answer.status}, a redirect;", "{url} answered {answer.status}, a redirect;",
         "the secret in the address of a webhook is in logs and the control store", WEB,
     ),
     _hole(
@@ -251,8 +251,8 @@ HOLES: tuple[Planted, ...] = (
     ),
     _hole(
         "the secret in the error of a webhook", "report/alerts/channels/web.py",
-        'raise DeliveryError(f"{host} answered {status}.", status',
-        'raise DeliveryError(f"{url} answered {status}.", status',
+        'raise DeliveryError(f"{host} answered {answer.status}.", status',
+        'raise DeliveryError(f"{url} answered {answer.status}.", status',
         "the address, which is a secret, is in the log and the control store", LIVING, slow=True,
     ),
     _hole(

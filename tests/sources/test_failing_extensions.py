@@ -170,7 +170,7 @@ def test_open_has_to_return_a_reader_and_one_that_does_not_close_is_replaced(spo
     # Declared otherwise, so that another reader is opened.
     spool.declare(batch="7")
     assert lab.refresh("s").error is None
-    assert "the reader of s is not closed: " in caplog.text
+    assert "the connection of s is not closed: " in caplog.text
     monkeypatch.delenv("FAILS")
 
     spec = lab.runtime.graph.sources[0]

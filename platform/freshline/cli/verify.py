@@ -45,7 +45,8 @@ def command(tables: Sequence[str], partitions: Sequence[str], sinks: bool, proje
     named = [parse_partition(text) for text in partitions]
     with Progress() as progress:
         client = connect(settings, progress, tables or None)
-        events = ask(client, "verify", progress, tables=list(tables), partitions=named, sinks=sinks)
+        only = {"sinks": True} if sinks else {}
+        events = ask(client, "verify", progress, tables=list(tables), partitions=named, **only)
         return show_verifications(events, progress, as_json)
 
 
