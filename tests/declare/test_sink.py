@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from freshline.dagster.checks import VERIFY, check_names
 from freshline.declare import project
 from freshline.errors import DeclarationErrors, RequestError
 from freshline.plan.project import check_promises
@@ -135,6 +136,18 @@ def test_a_type_that_the_system_has_not_is_refused_before_anything_runs(shop):
     declare(shop, table=TABLE.replace("(id)", "(place)").replace("SELECT id,", "SELECT address AS place,"))
     with pytest.raises(DeclarationErrors, match="place of t is STRUCT<city: STRING>, which a database cannot have"):
         check_promises(shop.read())
+
+
+def test_a_sink_that_nobody_can_read_is_not_verified(shop):
+    declare(shop)
+    options = "'connector' = 'webhook', 'url' = '${env:HOOK}', 'secret' = '${env:KEY}'"
+    shop.declare("hook.sql", f"CREATE SINK hook FROM t WITH ({options})")
+    found = shop.read()
+    assert found.is_sink(TableName(None, "hook"))
+    assert [str(spec.name) for spec in found.verified] == ["t", "copy"]
+    checks = {name: set(check_names(found, found.spec(TableName(None, name)))) for name in ("copy", "hook")}
+    assert VERIFY in checks["copy"]
+    assert VERIFY not in checks["hook"]
 
 
 @pytest.mark.parametrize(

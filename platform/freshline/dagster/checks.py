@@ -88,7 +88,7 @@ def check_names(graph: Graph, spec: Spec) -> dict[str, str]:
         found[QUARANTINE_RATE] = "No more of what arrives is rejected than the setting quarantine-share allows"
     if graph.mode(spec.name) is not Mode.BATCH:
         found[ALIVE] = "The engine runs and keeps it"
-    if isinstance(spec, TableSpec):
+    if isinstance(spec, TableSpec) and (spec.sink is None or spec.sink.can_be_read):
         found[VERIFY] = (
             "A recompute of the query equals what is stored"
             if spec.sink is None

@@ -190,5 +190,5 @@ def build_sensors(
         batch_sensor(settings, graph, keys),
         janitor_sensor(graph, keys),
     ]
-    tables = keys.only(table.name for table in graph.tables)
+    tables = keys.only(table.name for table in graph.verified)
     return [*found, verify_sensor(settings, graph, keys)] if tables else found

@@ -71,6 +71,11 @@ class Graph:
         return tuple(spec for spec in (self.specs[name] for name in self.order) if isinstance(spec, TableSpec))
 
     @cached_property
+    def verified(self) -> tuple[TableSpec, ...]:
+        """All tables and sinks in order whose rows can be compared: without sinks that nobody can read."""
+        return tuple(spec for spec in self.tables if spec.sink is None or spec.sink.can_be_read)
+
+    @cached_property
     def sources(self) -> tuple[SourceSpec, ...]:
         """All sources in order."""
         return tuple(spec for spec in (self.specs[name] for name in self.order) if isinstance(spec, SourceSpec))

@@ -436,7 +436,7 @@ class Requests:
     def _verify(self, request: Request) -> State:
         graph = self._graph_of(request)
         only_sinks = bool(request.arguments.get("sinks"))
-        every = tuple(table.name for table in graph.tables if table.sink is not None or not only_sinks)
+        every = tuple(table.name for table in graph.verified if table.sink is not None or not only_sinks)
         names = read_names(graph, request.arguments) or every
         partitions = tuple(read_partition_values(item) for item in _list(request.arguments.get("partitions")))
         if partitions and len(names) != 1:

@@ -57,6 +57,8 @@ class Sink(OutsideSystem):
     needs_key: ClassVar[bool] = True
     takes_nested: ClassVar[bool] = False
     takes_changes: ClassVar[bool] = True
+    # Whether the system can be asked for the rows that it has. One that cannot is not verified.
+    can_be_read: ClassVar[bool] = True
     writer: ClassVar[str]
 
     @property

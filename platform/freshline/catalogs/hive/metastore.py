@@ -90,7 +90,7 @@ class Metastore(Catalog):
                 database, f'hive_filter_field_params__{WAREHOUSE_PROPERTY} like "{warehouse_id}"'
             )
         except RefusedError:
-            # Some databases behind a metastore cannot compare long texts: then every table is looked at.
+            # Some databases behind a metastore cannot compare long texts: then every table is read.
             return self._calls.names(database)
 
     def write(self, entry: CatalogEntry, found: FoundEntry | None) -> None:

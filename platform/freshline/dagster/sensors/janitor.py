@@ -48,7 +48,7 @@ def janitor_sensor(
 ) -> SensorDefinition:
     """The sensor of a project."""
     assets = [keys[name] for name in keys.only(graph.kept)]
-    checks = [keys.check(name, VERIFY) for name in keys.only(table.name for table in graph.tables)]
+    checks = [keys.check(name, VERIFY) for name in keys.only(table.name for table in graph.verified)]
 
     def evaluate(context: SensorEvaluationContext) -> SensorResult:
         deleted = delete_old_runs(context.instance, assets, checks, clock() - KEEP)

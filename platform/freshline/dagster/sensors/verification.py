@@ -102,7 +102,7 @@ def verify_sensor(
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> SensorDefinition:
     """The sensor of a project; `graph` is as declared."""
-    checks = [keys.check(name, VERIFY) for name in keys.only(table.name for table in graph.tables)]
+    checks = [keys.check(name, VERIFY) for name in keys.only(table.name for table in graph.verified)]
 
     def evaluate(context: SensorEvaluationContext) -> SensorResult:
         return request_verification(context, settings, graph, keys, clock())
@@ -198,7 +198,7 @@ def _sizes(
     with opened(settings) as control:
         inspection = inspect(settings, graph, keys, control, sensor_states(context.instance), now)
     found: dict[TableName, Size] = {}
-    for table in graph.tables:
+    for table in graph.verified:
         if table.name not in keys.selected:
             continue
         status = inspection.statuses[table.name]

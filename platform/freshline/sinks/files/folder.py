@@ -70,7 +70,7 @@ class Found:
 class Folder:
     """A folder of a file system of pyarrow, such as HDFS.
 
-    Its CURRENT is looked at again after it was replaced. An engine that sleeps in between may leave an older version
+    Its CURRENT is read again after it was replaced. An engine that sleeps in between may leave an older version
     there, until another one looks.
     """
 

@@ -31,6 +31,7 @@ class WebhookSink(Sink):
 
     name: ClassVar[str] = "webhook"
     title: ClassVar[str] = "a webhook"
+    can_be_read: ClassVar[bool] = False
     delivery: ClassVar[str] = "at least once, in order: a post that is repeated has the same Idempotency-Key"
     writer: ClassVar[str] = "freshline.sinks.webhook.writer:WebhookWriter"
     options: ClassVar[tuple[Option, ...]] = (
