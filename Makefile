@@ -32,6 +32,8 @@ CLAIMS = $(SECURITY) tests
 BIN = .venv/bin
 SETUP = .venv/.freshline-setup
 TOOL = .uv-tool
+# For a test whose process hears no signal (pyproject.toml has the other limit); in seconds, of a test outside the long lane.
+LIMIT = -o faulthandler_timeout=600
 # The names of Python to look for, the best first. The upper bound is the one of pyproject.toml.
 PYTHONS = python3.11 python3.12 python3.13 python3 python
 IS_SERVED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
@@ -94,9 +96,9 @@ test: lint $(SETUP)
 	@fast=$$(mktemp); trap 'rm -f "$$fast"' EXIT; trap 'kill $$quick 2>/dev/null' INT TERM; \
 	echo "three sessions with Spark, and beside them types and the tests that need none, whose lines follow"; \
 	{ $(BIN)/mypy; typed=$$?; \
-	$(BIN)/pytest -m "not long and not spark and not slow" --ignore=$(SECURITY) && [ $$typed -eq 0 ]; \
+	$(BIN)/pytest -m "not long and not spark and not slow" $(LIMIT) --ignore=$(SECURITY) && [ $$typed -eq 0 ]; \
 	} >"$$fast" 2>&1 & quick=$$!; \
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long and (spark or slow)" \
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long and (spark or slow)" $(LIMIT) \
 	    --ignore=$(SECURITY); sessions=$$?; \
 	wait $$quick; rest=$$?; cat "$$fast"; \
 	[ $$sessions -eq 0 ] && [ $$rest -eq 0 ]

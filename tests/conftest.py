@@ -53,6 +53,12 @@ LONGEST = frozenset(
 )
 
 
+# Lines of a failure.
+LINES_AT_ONCE = 30
+# Seconds. A run on a slow machine beside much else takes three times as long as alone.
+LONG_LIMIT = 3600
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Make Ctrl-C work as in a terminal, engines start quickly, and output independent of this terminal.
 
@@ -64,6 +70,23 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
     # The processes of `pytest -n` have it.
     os.environ.pop("COLUMNS", None)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_FailuresAtOnce(config))
+
+
+class _FailuresAtOnce:
+    """Shows the end of each failure when it happens: a run that is stopped at its time limit prints no summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            terminal = self.config.pluginmanager.getplugin("terminalreporter")
+            terminal.ensure_newline()
+            terminal.write_line(f"{report.nodeid} failed ({report.when}, {report.duration:.1f} s):")
+            for line in report.longreprtext.splitlines()[-LINES_AT_ONCE:]:
+                terminal.write_line(f"    {line}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -76,6 +99,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
         if is_in_long_lane(item):
             item.add_marker(pytest.mark.long)
+        if item.get_closest_marker("long") is not None:
+            item.add_marker(pytest.mark.timeout(LONG_LIMIT))
         # The claim is the library's, which knows nothing of our marks.
         if getattr(item, "originalname", None) == SECRET_CLAIM:
             item.add_marker(pytest.mark.security)
