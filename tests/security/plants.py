@@ -51,7 +51,7 @@ HOLES: tuple[Planted, ...] = (
         "whoever says anything in the header writes rows", INGEST,
     ),
     _hole(
-        "any token for changes", "engine/changes.py",
+        "any token for changes", "engine/follow_request.py",
         'return secrets.compare_digest(given.encode("latin-1"), f"Bearer {token}".encode())', "return bool(given)",
         "whoever says anything in the header reads tables", CHANGES,
     ),
@@ -61,7 +61,7 @@ HOLES: tuple[Planted, ...] = (
         "a page whose name points here reads tables", CHANGES,
     ),
     _hole(
-        "masked columns in changes", "engine/changes.py",
+        "masked columns in changes", "engine/follow_request.py",
         "shown = [name for name in version.columns if not self.mask.hides(name)]", "shown = list(version.columns)",
         "a page shows people the columns that they must not see", CHANGES,
     ),
