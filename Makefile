@@ -33,7 +33,7 @@ BIN = .venv/bin
 SETUP = .venv/.freshline-setup
 TOOL = .uv-tool
 # For a test whose process hears no signal (pyproject.toml has the other limit); in seconds, of a test outside the long lane.
-LIMIT = -o faulthandler_timeout=600
+LIMIT = -o faulthandler_timeout=1200
 # The names of Python to look for, the best first. The upper bound is the one of pyproject.toml.
 PYTHONS = python3.11 python3.12 python3.13 python3 python
 IS_SERVED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))

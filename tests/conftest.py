@@ -53,6 +53,8 @@ LONGEST = frozenset(
 )
 
 
+# Servers that take 20 CPU-seconds to start, as the paths of files that need them have them; `catalog`: a metastore.
+SLOW_SERVERS = ("opensearch", "hdfs", "clickhouse", "catalog")
 # Lines of a failure.
 LINES_AT_ONCE = 30
 # Seconds. A run on a slow machine beside much else takes three times as long as alone.
@@ -87,6 +89,19 @@ class _FailuresAtOnce:
             terminal.write_line(f"{report.nodeid} failed ({report.when}, {report.duration:.1f} s):")
             for line in report.longreprtext.splitlines()[-LINES_AT_ONCE:]:
                 terminal.write_line(f"    {line}")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`, one process has all files that need the same server of SLOW_SERVERS."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler.loadfile import LoadFileScheduling
+
+    scheduler = LoadFileScheduling(config, log)
+    file_of = scheduler._split_scope
+    scheduler._split_scope = lambda node: next((name for name in SLOW_SERVERS if name in file_of(node)), file_of(node))
+    return scheduler
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
