@@ -38,8 +38,10 @@ from freshline.values.names import TableName
 from freshline.values.settings import Settings
 from freshline.values.spec import SourceSpec
 from resources.demo import sale_weekend
-from resources.demo.databases import DECLARATIONS, run_databases
+from resources.demo.databases import run_databases
+from resources.demo.kills import DECLARATIONS
 from resources.demo.sale_weekend import OrderCount, SaleWeekend, alternate, count_orders, sale_times
+from resources.demo.sinks import run_sinks
 
 if TYPE_CHECKING:
     from freshline.report.status import TableStatus
@@ -88,10 +90,16 @@ class Generator(Protocol):
     help="Follow a Postgres that the demo starts, kill -9 it and the engine ten times, and compare every commit.",
 )
 @click.option(
+    "--sinks",
+    is_flag=True,
+    help="Send tables to a Postgres and an OpenSearch that the demo starts, kill -9 them and the engine ten times, and "
+    "compare all rows.",
+)
+@click.option(
     "--seed",
     type=click.IntRange(min=0),
     metavar="N",
-    help="With --databases, repeat the run that printed this number.",
+    help="With --databases or --sinks, kill at the moments of the run that printed this number.",
 )
 @project_option
 @json_option
@@ -102,6 +110,7 @@ def command(
     port: int | None,
     kafka: bool,
     databases: bool,
+    sinks: bool,
     seed: int | None,
     project: Path | None,
     as_json: bool,
@@ -118,10 +127,15 @@ def command(
         raise RequestError("--once makes a fixed amount of events from the beginning: leave out --keep.")
     if databases and (once or keep or kafka or port is not None):
         raise RequestError("--databases has its own tables and no UI: leave out --once, --keep, --kafka and --port.")
-    if seed is not None and not databases:
-        raise RequestError("--seed goes with --databases.")
-    if as_json and not (once or databases):
-        raise RequestError("--json goes with --once and --databases.")
+    if sinks and (once or keep or kafka or databases or port is not None):
+        raise RequestError(
+            "--sinks runs until the last kill and has no UI: leave out --once, --keep, --kafka, --databases and --port."
+        )
+    if seed is not None and not (databases or sinks):
+        raise RequestError("--seed goes with --databases and --sinks.")
+    if as_json and not (once or databases or sinks):
+        raise RequestError("--json goes with --once, --databases and --sinks.")
+    chosen = SystemRandom().randrange(10_000) if seed is None else seed
     settings = open_settings(project, ENVIRONMENT)
     # For the processes that are started.
     os.environ["FRESHLINE_ENV"] = ENVIRONMENT
@@ -133,13 +147,15 @@ def command(
             if not keep:
                 wipe(settings)
         if databases:
-            return run_databases(settings, as_json, SystemRandom().randrange(10_000) if seed is None else seed)
+            return run_databases(settings, as_json, chosen)
         with Progress() as progress:
             if kafka:
                 settings, generator = load_topics(settings, graph, progress, held)
                 graph = open_project(settings)
             else:
                 generator = load_generator(settings, graph)
+        if sinks:
+            return run_sinks(settings, generator, as_json, chosen)
         if once:
             return run_once(settings, graph, generator, as_json)
         return run_live(settings, graph, generator, minutes, port)

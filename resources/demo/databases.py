@@ -8,15 +8,13 @@ compared with the rows that the database had at the place that the commit's rece
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
-import os
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -26,32 +24,34 @@ from types import ModuleType
 from typing import Any
 
 import click
-import psutil
 
-from freshline.cli.ask import ask
 from freshline.cli.failures import FAILED
 from freshline.cli.progress import Progress
-from freshline.cli.refresh import FINE, outcome_lines
 from freshline.cli.status import open_status, status_text
 from freshline.cli.supervisor import undisturbed
-from freshline.engine.client import EngineClient
-from freshline.engine.process import ProcessId
-from freshline.engine.state_file import read_state
 from freshline.errors import EngineError, SettingsError
 from freshline.plan.project import open_project
 from freshline.report.table_text import duration_text
 from freshline.values.settings import Settings
+from resources.demo.kills import (
+    ADDRESS,
+    DECLARATIONS,
+    ENGINE,
+    JVM,
+    KILLS,
+    DemoEngine,
+    environment,
+    new_postgres,
+    require_going_on,
+)
 
-DECLARATIONS, ADDRESS = "FRESHLINE_DECLARATIONS", "FRESHLINE_DEMO_DATABASE"
-KILLS = 10
-ENGINE, SERVER, JVM = "engine", "server", "JVM"
+SERVER = "server"
 # Both ends of the wire more often than the JVM between them, and once together.
 VICTIMS = ((ENGINE,), (SERVER,), (JVM,), (SERVER,), (ENGINE, SERVER))
 _PAUSE_SECONDS = (2.0, 12.0)
 _AWAY_SECONDS = (0.5, 4.0)
 _CAUGHT_UP_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
-_GONE_SECONDS = 10.0
 
 
 @contextmanager
@@ -69,26 +69,12 @@ def database_environment(settings: Settings) -> Iterator[tuple[Settings, Any, Mo
         )
     if str(settings.root) not in sys.path:
         sys.path.insert(0, str(settings.root))
+    server = new_postgres()
     try:
-        database = importlib.import_module("resources.database")
-    except ModuleNotFoundError as error:
-        if error.name != "psycopg":
-            raise
-        raise SettingsError("psycopg is not installed. Run: pip install 'freshline[postgres]'.") from error
-    programs = database.find_programs()
-    if programs is None:
-        raise SettingsError("Postgres is not installed, which the demo starts (on Debian: apt-get install postgresql).")
-    server = database.new_database(programs)
-    # For the processes that are started; put back for who calls this in a process of its own.
-    given = {DECLARATIONS: str(declarations), ADDRESS: server.url}
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    try:
-        shop, comparison = (importlib.import_module(f"resources.shop_{name}") for name in ("writer", "comparison"))
-        yield replace(settings, declarations=declarations), server, shop, comparison
+        with environment({DECLARATIONS: str(declarations), ADDRESS: server.url}):
+            shop, comparison = (importlib.import_module(f"resources.shop_{name}") for name in ("writer", "comparison"))
+            yield replace(settings, declarations=declarations), server, shop, comparison
     finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
         with undisturbed():
             server.remove()
 
@@ -114,7 +100,7 @@ def run_databases(settings: Settings, as_json: bool, seed: int) -> int:
         writer = shop.ShopWriter(server.connect, seed)
         held.callback(writer.close)
         writer.prepare()
-        engine = _Engine(settings, progress)
+        engine = DemoEngine(settings, progress)
         held.callback(engine.stop)
         engine.refresh(say)
         say(f"the tables have the rows of the database after {duration_text(time.monotonic() - started)}")
@@ -125,7 +111,7 @@ def run_databases(settings: Settings, as_json: bool, seed: int) -> int:
         chance = Random(seed)
         kills: Counter[str] = Counter()
         for number in range(KILLS):
-            _require_going_on(changing, chance.uniform(*_PAUSE_SECONDS))
+            require_going_on(changing, chance.uniform(*_PAUSE_SECONDS))
             victims = VICTIMS[number % len(VICTIMS)]
             kills.update(victims)
             _kill(victims, server, engine, chance.uniform(*_AWAY_SECONDS))
@@ -168,21 +154,18 @@ def run_databases(settings: Settings, as_json: bool, seed: int) -> int:
     return 0 if compared.equal and is_current else FAILED
 
 
-def _kill(victims: Sequence[str], server: Any, engine: _Engine, away_seconds: float) -> None:
+def _kill(victims: Sequence[str], server: Any, engine: DemoEngine, away_seconds: float) -> None:
     """End them all, and start them again: the server after a while in which only the engine is there."""
     if SERVER in victims:
         server.kill()
-    if ENGINE in victims:
-        engine.kill(lambda state: state.process)
-    if JVM in victims:
-        engine.kill(lambda state: state.jvm)
+    engine.kill_all(victims)
     if SERVER in victims:
         time.sleep(away_seconds)
         server.start()
 
 
 def _wait_until_after(
-    place: int, warehouse: Path, engine: _Engine, comparison: ModuleType, changing: Future[int]
+    place: int, warehouse: Path, engine: DemoEngine, comparison: ModuleType, changing: Future[int]
 ) -> float:
     """Wait until both tables have what was committed before this place; returns the seconds.
 
@@ -195,49 +178,5 @@ def _wait_until_after(
         if time.monotonic() - began > _CAUGHT_UP_SECONDS:
             raise EngineError("the tables do not follow the database any more; `freshline status` says why.")
         engine.start_again()
-        _require_going_on(changing, _LOOK_SECONDS)
+        require_going_on(changing, _LOOK_SECONDS)
     return time.monotonic() - began
-
-
-def _require_going_on(changing: Future[int], seconds: float) -> None:
-    """Wait; raises what ended the writer meanwhile."""
-    with contextlib.suppress(TimeoutError):
-        changing.result(timeout=seconds)
-
-
-class _Engine:
-    """The engine of the demo, which keeps tables by their modes."""
-
-    def __init__(self, settings: Settings, progress: Progress) -> None:
-        self._settings = settings
-        self._progress = progress
-        self._client = self._connect()
-
-    def start_again(self) -> None:
-        """Start it, and wait for it, where it does not run."""
-        self._client = self._connect()
-
-    def kill(self, part: Callable[[Any], ProcessId]) -> None:
-        """End one of its processes by kill -9, and wait until it is gone."""
-        state = read_state(self._settings.state)
-        if state is not None:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process = psutil.Process(part(state).pid)
-                process.kill()
-                process.wait(_GONE_SECONDS)
-
-    def refresh(self, say: Callable[[str], None]) -> None:
-        """Bring all tables up to date, and say what went wrong."""
-        for event in ask(self._client, "refresh", self._progress):
-            if event["type"] == "outcome" and event["outcome"]["state"] not in FINE:
-                say("\n".join(outcome_lines(event["outcome"])))
-
-    def stop(self) -> None:
-        with undisturbed():
-            try:
-                self._client.stop()
-            except EngineError as error:
-                self._progress.print(str(error))
-
-    def _connect(self) -> EngineClient:
-        return EngineClient.connect(self._settings, start=True, loops=True, progress=self._progress)

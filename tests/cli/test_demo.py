@@ -186,6 +186,33 @@ def test_databases_have_their_own_way(deployment: Path, more: list[str], capsys:
     assert "leave out --once, --keep, --kafka and --port" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("more", [["--once"], ["--keep"], ["--kafka"], ["--databases"], ["--port", "0"]])
+def test_sinks_have_their_own_way(deployment: Path, more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--sinks", *more]) == 1
+
+    assert "leave out" in capsys.readouterr().err
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_sinks_are_equal_to_their_tables_while_all_are_killed(
+    deployment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if find_programs() is None:
+        pytest.skip("Postgres is not installed (on Debian: apt-get install postgresql)")
+
+    assert run(["demo", "--sinks", "--json"]) == 0
+
+    answer = json.loads(capsys.readouterr().out)
+    assert sum(answer["kills"].values()) >= 10
+    sinks = {"customer_copy", "customer_search", "order_copy", "order_search"}
+    assert {each["table"] for each in answer["verify"]} == sinks
+    assert all(each["equal"] for each in answer["verify"])
+    assert answer["orders"]["landed"] > 100
+    assert len(set(answer["orders"].values())) == 1
+    assert read_state(deployment / ".freshline" / "demo") is None
+
+
 @pytest.mark.long
 @pytest.mark.spark
 def test_every_commit_has_the_rows_of_the_database_while_it_and_the_engine_are_killed(

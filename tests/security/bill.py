@@ -38,7 +38,7 @@ JAR_LOCKS = (
     ROOT / "platform/freshline/engine/jars_lock.json",
     ROOT / "platform/freshline/engine/kafka_jars_lock.json",
     ROOT / "resources/broker_jars_lock.json",
-    ROOT / "tests/servers/opensearch_jars_lock.json",
+    ROOT / "resources/search_node_jars_lock.json",
     ROOT / "tests/servers/hdfs_jars_lock.json",
 )
 OWN = "freshline"

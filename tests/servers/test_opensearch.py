@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_a_front_loses_the_answer_of_a_bulk_that_was_done(opensearch: OpenSearch
     index = opensearch.new_name()
     with web_server(behind=opensearch.port) as front:
         front.next(Fault.CUT, path="_bulk", then_fail=True)
-        through = OpenSearchServer(opensearch.process, opensearch.cluster, front.port)
+        through = OpenSearchServer(opensearch.process, replace(opensearch.node, port=front.port))
         with pytest.raises(OSError, match="closed connection without response"):
             through.ask("POST", "/_bulk", bulk(index, ("index", "a", 1, {"n": 1})))
 
