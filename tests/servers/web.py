@@ -65,7 +65,8 @@ class WebServer:
     """A server on loopback; `port` stays the same when it is started again.
 
     `behind` is the port of a real server of HTTP on loopback, which answers what is not scripted. With `credentials`, a
-    name and a password, requests without them get 401. With a `certificate` and its key it speaks TLS.
+    name and a password, requests without them get 401. With a `certificate` and its key it speaks TLS, and lets in
+    who has a certificate of the authority `asks_for`.
     """
 
     def __init__(
@@ -74,7 +75,9 @@ class WebServer:
         behind: int | None = None,
         credentials: tuple[str, str] | None = None,
         certificate: tuple[Path, Path] | None = None,
+        asks_for: Path | None = None,
     ) -> None:
+        self.asks_for = asks_for
         self.behind = behind
         self.credentials = credentials
         self.certificate = certificate
@@ -123,6 +126,9 @@ class WebServer:
         if self.certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*self.certificate)
+            if self.asks_for is not None:
+                context.load_verify_locations(self.asks_for)
+                context.verify_mode = ssl.CERT_REQUIRED
             # Not on accept, which would hold everybody for one client that says nothing.
             self._listener.socket = context.wrap_socket(
                 self._listener.socket, server_side=True, do_handshake_on_connect=False
@@ -316,9 +322,10 @@ def web_server(
     behind: int | None = None,
     credentials: tuple[str, str] | None = None,
     certificate: tuple[Path, Path] | None = None,
+    asks_for: Path | None = None,
 ) -> Iterator[WebServer]:
     """A server of this test, see WebServer."""
-    server = WebServer(behind=behind, credentials=credentials, certificate=certificate)
+    server = WebServer(behind=behind, credentials=credentials, certificate=certificate, asks_for=asks_for)
     server.start()
     try:
         yield server

@@ -23,8 +23,10 @@ from freshline.errors import (
 from freshline.sinks.webhook.sink import WebhookSink
 from freshline.sinks.webhook.writer import WebhookWriter
 from freshline.values.sink import JSON, OnReject
-from tests.servers.web import Answer, Fault
+from tests.report.alerts.servers import make_certificate
+from tests.servers.web import Answer, Fault, web_server
 from tests.sinks.delivering import Host, Rows, Sending, position, sink_spec
+from tests.sinks.sending import declared_sink
 
 
 @dataclass
@@ -267,3 +269,46 @@ def test_values_of_all_types_are_json(send, webhook):
         "no": None,
         "nested": {"a": [1.5]},
     }
+
+
+def test_a_private_authority_and_a_certificate_of_the_client_are_declared(tmp_path, monkeypatch):
+    authority, key = make_certificate(tmp_path)
+    monkeypatch.setenv("HOOK_SECRET", "hunter2")
+
+    def make(**tls):
+        sink = WebhookSink("${env:HOOK}", "${env:HOOK_SECRET}", private_addresses=True, **tls)
+        return Posting(sink_spec(sink), Host(tmp_path))
+
+    with web_server(certificate=(authority, key), asks_for=authority) as front:
+        monkeypatch.setenv("HOOK", front.url + "/in")
+        files = {"tls_ca": str(authority), "tls_certificate": str(authority), "tls_key": str(key)}
+        assert make(**files).whole(numbers(1), 1).written == 1
+        assert front.received
+        front.received.clear()
+        # Without its own certificate the service ends the connection, which may be otherwise soon.
+        with pytest.raises(SinkError):
+            make(tls_ca=str(authority)).changes(Rows(numbers(2)), 1, 2)
+        monkeypatch.setenv("HOOK", front.url.replace("localhost", "127.0.0.1") + "/in")
+        for out, sentence in (
+            (make(), "certificate that is not accepted: self-signed certificate.*tls.ca"),
+            (make(**files), "certificate that is not accepted: IP address mismatch"),
+            (make(tls_ca=str(tmp_path / "missing")), "No such file"),
+            (make(tls_ca=str(key)), "cannot be used"),
+        ):
+            with pytest.raises(SinkRefusedError, match=sentence) as caught:
+                out.writer.position()
+            assert not caught.value.retry_helps
+            assert out.paused == []
+            assert "hunter2" not in str(caught.value)
+        assert front.received == []
+        # The delivery that was stopped goes on with the right files.
+        monkeypatch.setenv("HOOK", front.url + "/in")
+        assert make(**files).writer.position() == position(2)
+
+
+def test_the_files_of_tls_stand_below_the_project(tmp_path):
+    options = "'connector' = 'webhook', 'url' = '${env:HOOK}', 'secret' = '${env:S}', 'tls.ca' = 'ca.pem'"
+    (tmp_path / "ca.pem").write_text("")
+    sink = declared_sink(tmp_path, options).sink
+    assert isinstance(sink, WebhookSink)
+    assert sink.tls_ca == str(tmp_path / "ca.pem")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from freshline.sources.tls import TLS_OPTIONS, TlsSystem
 from freshline.values.options import Kind, Option
 from freshline.values.sink import Sink
 
@@ -16,7 +17,7 @@ _HELD = ("ARRAY<", "MAP<", "STRUCT<", "VARIANT")
 
 
 @dataclass(frozen=True)
-class WebhookSink(Sink):
+class WebhookSink(TlsSystem, Sink):
     """An address that takes posts. `url` and `secret` are references.
 
     `rows_per_request` is the most lines of a post, `timeout` the seconds until it is answered, and
@@ -40,6 +41,7 @@ class WebhookSink(Sink):
         Option("rows-per-request", "the most rows of a post", Kind.WHOLE, greatest=100_000),
         Option("timeout", "how long a post may take", Kind.SECONDS, greatest=600),
         Option("private-addresses", "whether addresses within a network are called", Kind.BOOLEAN),
+        *TLS_OPTIONS,
     )
 
     @property

@@ -7,6 +7,7 @@ stopped is ended before anything else is sent: with the same bytes and keys, fro
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from freshline.sinks.webhook.lines import UnreadableRowError, bodies, marker, ro
 from freshline.sinks.webhook.outbox import Notes, Outbox
 from freshline.sinks.webhook.sink import WebhookSink
 from freshline.sinks.writer import Delivered, Delivery, KeepRejected, OutgoingRows, RejectedRow, SinkHost, SinkWriter
+from freshline.sources.tls import tls_context
 from freshline.values.alert_settings import web_problem
 from freshline.values.sink import OnReject
 from freshline.values.sink_position import SinkPosition
@@ -196,6 +198,7 @@ class WebhookWriter(SinkWriter):
             "Idempotency-Key": key,
             "Freshline-Epoch": str(after.epoch),
         }
+        context = self._tls_context()
         said = "the service does not answer"
         for pause in (*_PAUSES, None):
             headers[SIGNATURE] = sign(secret, int(self.host.clock().timestamp()), body)
@@ -208,13 +211,37 @@ class WebhookWriter(SinkWriter):
                         "is meant, declare 'private-addresses' = 'true'.",
                         where=self.where,
                     )
-                answer = send(url, body, headers, private=private, timeout=self._sink.timeout, longest=_LONGEST_POST)
+                answer = send(
+                    url,
+                    body,
+                    headers,
+                    private=private,
+                    timeout=self._sink.timeout,
+                    longest=_LONGEST_POST,
+                    context=context,
+                )
                 if answer.status < 500 and answer.status not in _LATER:
                     return answer.status
                 said, asked = f"the service answers {answer.status}", answer.retry_after
             except DeliveryError as error:
+                if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+                    raise SinkRefusedError(
+                        f"{str(error).rstrip('.')}. Set tls.ca to the certificates that it is checked by.",
+                        where=self.where,
+                    ) from error
                 said = str(error).rstrip(".")
             if pause is None or (asked is not None and asked > _LONGEST_PAUSE):
                 break
             self._pause(pause if asked is None else asked)
         raise SinkError(f"{said}. The delivery goes on where it was stopped.", where=self.where)
+
+    def _tls_context(self) -> ssl.SSLContext:
+        """The files of TLS as they are now: a certificate that is renewed counts from the next post on."""
+        try:
+            return tls_context(self._sink.tls_ca, self._sink.tls_certificate, self._sink.tls_key)
+        except (OSError, ValueError) as error:
+            raise SinkRefusedError(
+                "the files of tls.ca, tls.certificate and tls.key cannot be used: "
+                f"{getattr(error, 'strerror', None) or type(error).__name__}. Correct them.",
+                where=self.where,
+            ) from error

@@ -57,9 +57,19 @@ def post(
 
 
 def send(
-    url: str, body: bytes, headers: Mapping[str, str], *, private: bool, timeout: float, longest: int
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    private: bool,
+    timeout: float,
+    longest: int,
+    context: ssl.SSLContext | None = None,
 ) -> WebAnswer:
-    """Send the body as `post` does: the answer, whatever its status. Raises DeliveryError where there is none."""
+    """Send the body as `post` does: the answer, whatever its status. Raises DeliveryError where there is none.
+
+    `context` verifies the server; None for the authorities of the machine.
+    """
     problem = web_problem(url, private=private)
     if problem is not None:
         raise DeliveryError(f"the url {problem}")
@@ -68,7 +78,8 @@ def send(
     parts = urlsplit(url)
     host, port = _place(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    connection = _Connection(host, port, _addresses(host, port, private=private), parts.scheme == "https", timeout)
+    addresses = _addresses(host, port, private=private)
+    connection = _Connection(host, port, addresses, parts.scheme == "https", timeout, context)
     late = threading.Timer(timeout, connection.give_up)
     late.daemon = True
     late.start()
@@ -116,12 +127,21 @@ def _seconds(text: str | None) -> float | None:
 class _Connection(http.client.HTTPConnection):
     """A connection to one of the addresses that were checked, whatever the name resolves to by now."""
 
-    def __init__(self, host: str, port: int, addresses: list[str], encrypted: bool, timeout: float) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        addresses: list[str],
+        encrypted: bool,
+        timeout: float,
+        context: ssl.SSLContext | None,
+    ) -> None:
         super().__init__(host, port, timeout=timeout)
         self.default_port = 443 if encrypted else 80  # which the header Host leaves out
         self.given_up = False
         self._addresses = addresses
         self._encrypted = encrypted
+        self._context = context
 
     def connect(self) -> None:
         failure: OSError | None = None
@@ -139,7 +159,7 @@ class _Connection(http.client.HTTPConnection):
             raise failure or OSError("there is no address")
         if self._encrypted:
             # The certificate is checked against the name, as if the connection had been made by it.
-            context = ssl.create_default_context()
+            context = self._context or ssl.create_default_context()
             self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
 
     def give_up(self) -> None:
