@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from freshline.declare.source import declare_source
 from freshline.declare.table import declare_table, resolve_table
 from freshline.errors import DeclarationErrors
 from freshline.sql.clauses import SourceClauses, TableClauses
+from freshline.sql.expression import parse_expression
 from freshline.sql.statement import read_statement
 from freshline.sql.tokens import Text
 from freshline.values.names import TableName
@@ -100,3 +103,13 @@ def test_a_source_is_judged_by_the_columns_of_its_records():
         f"CREATE SOURCE s (a INT, f STRING METADATA FROM 'file', CONSTRAINT c EXPECT (f <> '')) {files}"
     )
     assert "reads f, which is no column of the rows" in message
+
+
+@pytest.mark.parametrize(("opens", "closes"), [("(", ")"), ("{", "}"), ("[", "]"), ("f(", ")"), ("CASE WHEN ", " END")])
+def test_a_condition_that_is_nested_without_end_is_refused_at_once(opens, closes):
+    for depth in (200, 2_000):
+        begun = time.process_time()
+        with pytest.raises(ValueError, match="nested too deeply"):
+            parse_expression(f"{opens * depth}a > 1{closes * depth}", several=False)
+        # A few milliseconds; the bound is for a slow machine.
+        assert time.process_time() - begun < 2

@@ -29,6 +29,9 @@ def parse_expression(text: str, *, several: bool) -> exp.Expr:
         trees = parse_trees(f"SELECT ({text})")
     except SqlglotError as error:
         raise refused from error
+    except RecursionError as error:
+        # The parser's stack ends at some fifty levels, after a few milliseconds.
+        raise ValueError("it is nested too deeply to be read. Compute parts of it in the query.") from error
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Select) or len(tree.expressions) != 1 or set(_given(tree)) != {"expressions"}:
         raise refused
