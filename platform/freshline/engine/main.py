@@ -37,6 +37,7 @@ from freshline.declare.project import find_project, read_settings
 from freshline.engine import spark
 from freshline.engine.catalogs import CatalogKeeper
 from freshline.engine.changes import Changes
+from freshline.engine.commit_consumers import CommitConsumers
 from freshline.engine.connector_jars import provide_connector_jars
 from freshline.engine.declarations import Declarations
 from freshline.engine.down_mark import require_not_down
@@ -125,9 +126,11 @@ class Engine:
         )
         self._loops = Loops(runtime, effective_graph, self._work, on_look=self._metrics.on_look)
         python_tables.give_way(self._work.giving_way)
+        self._maintenance = Maintenance(self._maintain)
+        # Before the first request: from then on refreshes end.
+        self._consumers = CommitConsumers(self._metrics, lineage, catalogs, self._loops, self._maintenance)
         self._requests = Requests(runtime, effective_graph, self._work, self._loops.due)
         self._requests.adopt()
-        self._maintenance = Maintenance(self._maintain)
         self._logged_at = time.monotonic()
         self._log_trouble = ""
         self._displaced_at = 0.0
@@ -291,14 +294,7 @@ class Engine:
             maintain_table(self._runtime, name)
 
     def _on_outcome(self, job: Job, outcome: RefreshResult | None) -> None:
-        self._metrics.on_outcome(job.table, outcome)
-        if self._lineage is not None:
-            self._lineage.on_outcome(outcome)
-        if self._catalogs is not None:
-            self._catalogs.on_outcome(outcome)
-        self._loops.on_outcome(job, outcome)
-        if outcome is not None and outcome.committed:
-            self._maintenance.committed(job.table, outcome.version)
+        self._consumers.call_after_refresh(job, outcome)
         if outcome is None:
             self._record_mistake(job)
         elif outcome.committed or outcome.state != State.SUCCEEDED:
