@@ -77,10 +77,12 @@ def test_kills_at_any_moment_ask_again_for_answers_on_their_way_alone(tmp_path):
             land(made, number)
         while kills < 4:
             made.run("engine", "start")
-            before = service.requests
+            wanted = service.requests + chance.randrange(10, 400)
             asked = subprocess.Popen(made.command("refresh", "t"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             end = time.monotonic() + 120
-            while service.requests < before + chance.randrange(10, 400) and time.monotonic() < end:
+            while service.requests < wanted:
+                assert asked.poll() is None, f"the refresh ended after {service.requests} of {wanted} requests"
+                assert time.monotonic() < end, f"{service.requests} of {wanted} requests came in two minutes"
                 time.sleep(0.02)
             made.kill_engines()
             asked.wait(timeout=120)
