@@ -190,3 +190,43 @@ def test_a_savepoint_of_the_table_behind_is_followed(orders, database):
     orders.refresh("out", upstreams=False)
     assert there(database) == [(1, 10.0, "a")]
     assert orders.verify("out").equal
+
+
+def test_a_table_with_other_columns_or_another_key_goes_on_or_says_what_to_do(orders, database):
+    made = (
+        "CREATE OR ALTER MATERIALIZED TABLE big (PRIMARY KEY ({})) FRESHNESS = INTERVAL '1' MINUTE AS "
+        "SELECT {} FROM ord"
+    )
+
+    def change(key, columns):
+        orders.declare(made.format(key, columns))
+        refreshed(orders, "big", full=True)
+        return orders.refresh("out")
+
+    orders.sql("INSERT INTO ord VALUES (1, 10, 'a'), (2, 20, 'b')")
+    orders.declare(made.format("id", "id, CAST(amount AS INT) AS amount"))
+    declare_sink(orders)
+    refreshed(orders)
+
+    # Another order of columns, another type whose values still fit, and a column more.
+    assert change("id", "note, CAST(amount AS BIGINT) AS amount, id").error is None
+    assert there(database) == [(1, 10, "a"), (2, 20, "b")]
+    too_large = change("id", "note, CAST(amount AS BIGINT) * 3000000000 AS amount, id")
+    assert "integer out of range" in str(too_large.error)
+    database.sql("ALTER TABLE orders ALTER COLUMN amount TYPE bigint")
+    refreshed(orders)
+    assert there(database, "id, amount") == [(1, 30_000_000_000), (2, 60_000_000_000)]
+
+    # Digits would be lost without a word.
+    database.sql("ALTER TABLE orders ALTER COLUMN amount TYPE numeric(20, 2)")
+    rounded = change("id", "note, CAST(amount AS DECIMAL(20, 4)) / 3 AS amount, id")
+    assert "column amount of public.orders is numeric(20,2), and rows have numeric(" in str(rounded.error)
+    database.sql("ALTER TABLE orders ALTER COLUMN amount TYPE numeric")
+    refreshed(orders)
+    assert orders.verify("out").equal
+
+    other = change("id, note", "note, CAST(amount AS DECIMAL(20, 4)) AS amount, id")
+    assert 'ADD UNIQUE ("id", "note"), and drop the key over (id) if it was the one of the rows.' in str(other.error)
+    database.sql("ALTER TABLE orders DROP CONSTRAINT orders_pkey, ADD PRIMARY KEY (id, note)")
+    refreshed(orders)
+    assert orders.verify("out").equal

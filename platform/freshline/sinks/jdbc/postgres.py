@@ -147,9 +147,11 @@ class PostgresWriter(DatabaseWriter):
         keys_there = [set(row[0] or ()) for row in connection.execute(_KEYS, (oid,))]
         if set(self.spec.primary_key) not in keys_there:
             named = sql.SQL(", ").join(map(sql.Identifier, self.spec.primary_key)).as_string(connection)
+            others = ", ".join(sorted(f"({', '.join(sorted(key))})" for key in keys_there if key))
             raise self.misfit(
                 f"{self.full_name} has no PRIMARY KEY or UNIQUE over exactly ({named}), by which rows are found. Run "
                 f"there: ALTER TABLE {self.table.as_string(connection)} ADD UNIQUE ({named})"
+                + (f", and drop the key over {others} if it was the one of the rows" if others else "")
             )
         asked = sql.SQL("SELECT EXISTS (SELECT FROM {})").format(self.table)
         if is_first and not delivery.takes_over and connection.execute(asked).fetchone() != (False,):
@@ -379,6 +381,7 @@ def _type_of(writer: PostgresWriter, field: pa.Field) -> str:
 
 # Types that a person may choose in the place of ours: they have all its values, or those that they have not are rows
 # that are not taken.
+_TO_NUMERIC = ("smallint", "integer", "bigint", "numeric")
 _ALSO = {
     "smallint": ("integer", "bigint", "numeric"),
     "integer": ("smallint", "bigint", "numeric"),
@@ -395,7 +398,15 @@ def _fits(there: str, wanted: str) -> bool:
     """Whether a column that is there has the values of a type."""
     if there == wanted:
         return True
+    if there.startswith("numeric("):
+        # Postgres rounds what has more digits behind the point, and says nothing.
+        return _scale_of(there) >= _scale_of(wanted) and wanted.partition("(")[0] in _TO_NUMERIC
     return there.partition("(")[0] in _ALSO.get(wanted.partition("(")[0], ())
+
+
+def _scale_of(kind: str) -> int:
+    """The digits behind the point of a type as Postgres writes it, such as numeric(10,2)."""
+    return int(kind.rstrip(")").rpartition(",")[2]) if kind.startswith("numeric(") else 0
 
 
 # -- texts
