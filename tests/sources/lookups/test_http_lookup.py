@@ -20,6 +20,7 @@ from freshline.sources.http.lookup_client import HttpLookupClient
 from freshline.sources.lookups.ask import Limits, ask_all
 from freshline.sources.lookups.client import NO_ROW, Answer, AwayError
 from freshline.sources.lookups.values import UnfitError, fit_value, read_json
+from tests.servers.counting import counted
 from tests.services import running_service
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("n", pa.int32())])
@@ -181,9 +182,23 @@ def test_a_secret_that_is_not_there_is_refused_by_its_name(service, monkeypatch)
 def test_a_connection_that_the_service_closed_is_no_failure(service):
     client = client_of(service)
     assert client.ask([(1,)])[0].row == {"name": "A", "n": 1}
-    client._threads.connection.sock.shutdown(socket.SHUT_RDWR)
+    client._connections._resting[0].sock.shutdown(socket.SHUT_RDWR)
 
     assert client.ask([(2,)])[0].row == {"name": "B", "n": 2}
+
+
+def test_connections_are_kept_from_one_refresh_to_the_next(service):
+    service.seconds = 0.02
+    with counted(int(service.url.rpartition(":")[2])) as door:
+        client = client_of(service, url=f"http://127.0.0.1:{door.port}/rows/{{id}}")
+        for first in (0, 16, 32):
+            asked(client, [(number,) for number in range(first, first + 16)], Limits(8))
+        assert 1 < door.connections <= 8
+        # All of them are as old as the pause of a service that closes those that rest.
+        for resting in client._connections._resting:
+            resting.sock.shutdown(socket.SHUT_RDWR)
+        assert asked(client, [(number,) for number in range(1, 3)], Limits(2))[1,].row == {"name": "A", "n": 1}
+        client.close()
 
 
 def test_stopping_ends_what_waits(service):

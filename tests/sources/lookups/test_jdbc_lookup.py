@@ -16,6 +16,7 @@ from freshline.errors import DatabaseRefusedError, SourceTypeError
 from freshline.sources.jdbc.connector import Name
 from freshline.sources.jdbc.lookup import JdbcLookup
 from freshline.sources.jdbc.lookup_client import JdbcLookupClient
+from freshline.sources.lookups.ask import Limits, ask_all
 from freshline.sources.lookups.client import NO_ROW, Answer, AwayError
 from freshline.values.spec import Column
 from tests.databases import Database
@@ -88,6 +89,16 @@ def test_keys_of_every_type_and_texts_with_quotes_find_their_row(database, asks)
     key = (odd, date(2026, 1, 2), Decimal("1.10"), datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC), True)
 
     assert client.ask([key, ("other", *key[1:]), ("a\0b", *key[1:])]) == [Answer({"v": 7}), NO_ROW, NO_ROW]
+    client.close()
+
+
+def test_connections_are_kept_from_one_refresh_to_the_next(database, asks):
+    database.sql("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(50), n DECIMAL(10,2))")
+    client = asks()
+    for _ in range(3):
+        ask_all(client, [(number,) for number in range(800)], Limits(4), lambda: None, lambda arrived: True)
+        assert len(client._connections._resting) <= 4
+        assert client._connections._used == []
     client.close()
 
 

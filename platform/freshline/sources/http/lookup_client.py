@@ -1,6 +1,6 @@
 """Asks a service for the row of a key, by one request of HTTP.
 
-Each thread has a connection that stays open between requests. Nothing is followed and nothing is believed: a redirect
+Connections stay open between requests. Nothing is followed and nothing is believed: a redirect
 would take a header with a secret elsewhere, and an answer has a deadline and a size as a whole.
 """
 
@@ -11,7 +11,6 @@ import json
 import os
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ import pyarrow as pa
 from freshline.errors import LookupRefusedError
 from freshline.sources.http.lookup import PLACEHOLDER, HttpLookup
 from freshline.sources.lookups.client import NO_ROW, Answer, AwayError, ClientHost, Key, LookupClient
+from freshline.sources.lookups.connections import Connections
 from freshline.sources.lookups.key_texts import key_text
 from freshline.sources.lookups.values import UnfitError, read_json, row_of
 from freshline.sources.tls import tls_context
@@ -54,9 +54,7 @@ class HttpLookupClient(LookupClient):
         self._host = f"{self._parts.scheme}://{self._parts.netloc}"
         self._headers = self._resolve_headers(host)
         self._context = self._tls() if self._parts.scheme == "https" else None
-        self._threads = threading.local()
-        self._open: set[http.client.HTTPConnection] = set()
-        self._guard = threading.Lock()
+        self._connections = Connections(self._connect, http.client.HTTPConnection.close)
 
     def _resolve_headers(self, host: ClientHost) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "freshline"}
@@ -91,12 +89,8 @@ class HttpLookupClient(LookupClient):
         return [self._ask_one(dict(zip(self._key, key, strict=True))) for key in keys]
 
     def close(self) -> None:
-        """Close the connections of all threads."""
-        with self._guard:
-            connections = list(self._open)
-            self._open.clear()
-        for each in connections:
-            each.close()
+        """Close all connections."""
+        self._connections.close()
 
     def _ask_one(self, key: Mapping[str, Any]) -> Answer:
         status, headers, body = self._request(self._path(key), self._body(key))
@@ -150,32 +144,23 @@ class HttpLookupClient(LookupClient):
 
     def _request(self, path: str, body: bytes | None) -> tuple[int, Mapping[str, str], bytes]:
         # A server closes a connection that rests, and only a request shows it: that one is sent on a new one.
-        connection, is_new = self._connection()
+        connection, is_new = self._connections.take()
         try:
             return self._send(connection, path, body)
         except (ConnectionResetError, BrokenPipeError, http.client.RemoteDisconnected) as error:
             if is_new:
                 raise AwayError(f"{self._host} closes the connection") from error
-        connection, _ = self._connection()
+        connection, _ = self._connections.take(new=True)
         try:
             return self._send(connection, path, body)
         except (ConnectionResetError, BrokenPipeError, http.client.RemoteDisconnected) as error:
             raise AwayError(f"{self._host} closes the connection") from error
 
-    def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
-        found: http.client.HTTPConnection | None = getattr(self._threads, "connection", None)
-        if found is not None and found.sock is not None:
-            return found, False
+    def _connect(self) -> http.client.HTTPConnection:
         name, port, seconds = self._parts.hostname or "", self._parts.port, float(self._lookup.lookup_timeout)
-        found = (
-            http.client.HTTPConnection(name, port, timeout=seconds)
-            if self._context is None
-            else http.client.HTTPSConnection(name, port, timeout=seconds, context=self._context)
-        )
-        self._threads.connection = found
-        with self._guard:
-            self._open.add(found)
-        return found, True
+        if self._context is None:
+            return http.client.HTTPConnection(name, port, timeout=seconds)
+        return http.client.HTTPSConnection(name, port, timeout=seconds, context=self._context)
 
     def _send(
         self, connection: http.client.HTTPConnection, path: str, body: bytes | None
@@ -208,10 +193,10 @@ class HttpLookupClient(LookupClient):
             said = getattr(error, "strerror", None) or type(error).__name__
             raise AwayError(f"{self._host} does not answer: {said}") from error
         finally:
-            if not done:
-                connection.close()
-                with self._guard:
-                    self._open.discard(connection)
+            if done:
+                self._connections.give_back(connection)
+            else:
+                self._connections.end(connection)
 
     def _read(self, answer: http.client.HTTPResponse, connection: http.client.HTTPConnection, deadline: float) -> bytes:
         """The body; one that comes byte by byte has the deadline of the whole."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -20,12 +21,13 @@ from freshline.sources.jdbc.facts import JdbcColumn, TablePart, require_table
 from freshline.sources.jdbc.lookup import JdbcLookup
 from freshline.sources.jdbc.reader import find_kind, open_database
 from freshline.sources.lookups.client import NO_ROW, Answer, AwayError, ClientHost, Key, LookupClient
+from freshline.sources.lookups.connections import Connections
 from freshline.values.secret import resolve_reference
 from freshline.values.spec import SourceSpec
 
 
 class JdbcLookupClient(LookupClient):
-    """Asks one table, in each thread over a connection of its own."""
+    """Asks one table, over as many connections as threads ask at once."""
 
     most_keys: ClassVar[int] = 100
 
@@ -40,14 +42,14 @@ class JdbcLookupClient(LookupClient):
         self._url = url.removeprefix("jdbc:")
         self._kind = find_kind(self._url, where=self._where)
         self._part: TablePart | None = None
-        self._threads = threading.local()
-        self._open: list[SourceDatabase] = []
+        self._connections = Connections(self._open, _close)
         self._guard = threading.Lock()
 
     def ask(self, keys: Sequence[Key]) -> Sequence[Answer]:
         """The rows of these keys, by one query."""
         try:
-            found = self._database().ask_keys(self._url, self._table(), keys, self._lookup.lookup_timeout)
+            with self._database() as database:
+                found = database.ask_keys(self._url, self._table(database), keys, self._lookup.lookup_timeout)
         except DatabaseError as error:
             raise AwayError(error.message) from error
         rows: dict[int, list[Sequence[bytes | None]]] = {}
@@ -56,27 +58,28 @@ class JdbcLookupClient(LookupClient):
         return [self._answer(rows.get(number, [])) for number in range(len(keys))]
 
     def close(self) -> None:
-        """Close the connections of all threads."""
-        with self._guard:
-            databases, self._open = self._open, []
-        for each in databases:
-            each.close()
+        """Close all connections."""
+        self._connections.close()
 
-    def _database(self) -> SourceDatabase:
-        found: SourceDatabase | None = getattr(self._threads, "database", None)
-        if found is None:
-            found = self._threads.database = open_database(self._kind, self._lookup.as_table, self._where)
-            with self._guard:
-                self._open.append(found)
-        return found
+    def _open(self) -> SourceDatabase:
+        return open_database(self._kind, self._lookup.as_table, self._where)
 
-    def _table(self) -> TablePart:
+    @contextmanager
+    def _database(self) -> Iterator[SourceDatabase]:
+        """A connection that nobody else uses; it connects again by itself where it was lost."""
+        found, _ = self._connections.take()
+        try:
+            yield found
+        finally:
+            self._connections.give_back(found)
+
+    def _table(self, database: SourceDatabase) -> TablePart:
         """The table as the database has it, which is asked for once."""
         with self._guard:
             known = self._part
         if known is not None:
             return known
-        _, found = self._database().inspect(self._url)
+        _, found = database.inspect(self._url)
         columns = [(column.name, column.type) for column in self._spec.columns]
         part = require_table(self._lookup.as_table, found, columns, self._spec.primary_key, where=self._where)
         with self._guard:
@@ -86,7 +89,9 @@ class JdbcLookupClient(LookupClient):
     def _answer(self, rows: Sequence[Sequence[bytes | None]]) -> Answer:
         if not rows:
             return NO_ROW
-        part = self._table()
+        with self._guard:
+            part = self._part
+        assert part is not None
         if len(rows) > 1:
             return Answer(None, f"{len(rows)} rows of {part.table.name} have it")
         values: dict[str, Any] = {}
@@ -97,6 +102,10 @@ class JdbcLookupClient(LookupClient):
             except (AlteredValueError, ValueError) as error:
                 return Answer(None, _unfit(column, error))
         return Answer(values)
+
+
+def _close(database: SourceDatabase) -> None:
+    database.close()
 
 
 def _unfit(column: JdbcColumn, error: Exception) -> str:
