@@ -187,6 +187,8 @@ class _Staged:
     def delete(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Delete the rows of these keys."""
         self._stage(_GONE, [field for field in self._schema if field.name in self._keys], batches)
+        # Of a table that was just filled Postgres knows nothing, and would read all of the other one for a few rows.
+        self._connection.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(_GONE)))
         deleting = sql.SQL("DELETE FROM {} t USING {} s WHERE {}")
         return self._run(lambda staged: deleting.format(self._writer.table, staged, self._same()), _GONE)
 
@@ -236,9 +238,11 @@ class _Staged:
             sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(_type_of(self._writer, field)))
             for field in fields
         ]
-        numbered = sql.SQL("{} bigint GENERATED ALWAYS AS IDENTITY").format(sql.Identifier(_NUMBER))
+        if self._takes_apart:
+            # By their numbers, rows that are not taken are found.
+            columns.append(sql.SQL("{} bigint GENERATED ALWAYS AS IDENTITY").format(sql.Identifier(_NUMBER)))
         made = sql.SQL("CREATE TEMPORARY TABLE {} ({}) ON COMMIT DROP")
-        self._connection.execute(made.format(sql.Identifier(name), sql.SQL(", ").join([numbered, *columns])))
+        self._connection.execute(made.format(sql.Identifier(name), sql.SQL(", ").join(columns)))
         self._copied[name] = 0
         names = [field.name for field in fields]
         if not self._takes_apart:
