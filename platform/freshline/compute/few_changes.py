@@ -63,7 +63,7 @@ def _compared(both: pa.Table, key: Sequence[int]) -> tuple[pa.Table, list[str]] 
     """
     kinds = [both.schema.field(number).type for number in range(1, both.num_columns)]
     names = [f"c{number}" for number in range(1, both.num_columns)]
-    columns = [_plain(both.column(number)) for number in range(1, both.num_columns)]
+    columns = [plain_values(both.column(number)) for number in range(1, both.num_columns)]
     is_new = both.column(0).combine_chunks()
     plain = pa.table([is_new, *columns], names=[_NEW, *names])
     keys = [f"c{number}" for number in key]
@@ -83,9 +83,12 @@ def _compared(both: pa.Table, key: Sequence[int]) -> tuple[pa.Table, list[str]] 
     return pa.table(shown, names=names), ops
 
 
-def _plain(column: pa.ChunkedArray) -> pa.Array:
-    """A column as numbers where it has times or fractions: compared by their bits, and of any year."""
+def plain_values(column: pa.ChunkedArray) -> pa.Array:
+    """A column as numbers where it has times or fractions, and bytes for texts: compared by their bits."""
     array, kind = _array(column), column.type
+    if pa.types.is_string(kind):
+        # Its bytes need not be a text for Python.
+        return array.view(pa.binary())
     if pa.types.is_floating(kind):
         # There are many that are not a number, and Spark has one.
         array = pc.if_else(pc.is_nan(array), pa.scalar(math.nan, kind), array)

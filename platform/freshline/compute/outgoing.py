@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType, VariantType
 
 from freshline.compute.arrow_rows import take
+from freshline.compute.few_outgoing import BEFORE, HAD
 from freshline.compute.inputs import Pinned, column_names, read_signed, read_whole
 from freshline.compute.materialize import FEW_ROWS
 from freshline.compute.netting import net_signed
@@ -35,8 +36,6 @@ from freshline.values.spec import TableSpec
 BATCH_ROWS = 20_000
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _ROW = "_freshline_row"
-# Whether there was a row before, and its columns by their numbers.
-_HAD, _BEFORE = "_freshline_had", "_freshline_before_"
 # Without these, Spark leaves out what is NULL, and cuts times to milliseconds.
 _AS_JSON = {
     "ignoreNullFields": "false",
@@ -79,10 +78,10 @@ class Outgoing:
             signed = SIGN in batch.schema.names
             has = pc.equal(batch[SIGN], 1) if signed else pa.repeat(pa.scalar(True), batch.num_rows)
             before, had = after, pc.invert(has)
-            if _HAD in batch.schema.names:
+            if HAD in batch.schema.names:
                 numbers = range(len(self.schema.names))
-                columns = [batch.column(f"{_BEFORE}{number}") for number in numbers]
-                before, had = pa.RecordBatch.from_arrays(columns, names=self.schema.names), batch[_HAD]
+                columns = [batch.column(f"{BEFORE}{number}") for number in numbers]
+                before, had = pa.RecordBatch.from_arrays(columns, names=self.schema.names), batch[HAD]
             yield ChangedRows(before, after, had, has)
 
 
@@ -102,9 +101,9 @@ def changed_rows(spark: SparkSession, spec: TableSpec, pinned: Pinned, changes: 
     shown = [F.col(f"{_ROW}.{quoted(name)}").alias(name) for name in columns]
     if spec.sink is None or not spec.sink.needs_before:
         return by_key.agg(*last).select(*shown, SIGN)
-    first = [F.min_by(row, SIGN).alias(_BEFORE), (F.min(SIGN) < 0).alias(_HAD)]
-    before = [F.col(f"{_BEFORE}.{quoted(name)}").alias(f"{_BEFORE}{number}") for number, name in enumerate(columns)]
-    return by_key.agg(*last, *first).select(*shown, SIGN, *before, _HAD)
+    first = [F.min_by(row, SIGN).alias(BEFORE), (F.min(SIGN) < 0).alias(HAD)]
+    before = [F.col(f"{BEFORE}.{quoted(name)}").alias(f"{BEFORE}{number}") for number, name in enumerate(columns)]
+    return by_key.agg(*last, *first).select(*shown, SIGN, *before, HAD)
 
 
 def touched_rows(spark: SparkSession, spec: TableSpec, pinned: Pinned, changes: Changes) -> DataFrame:
@@ -162,14 +161,7 @@ def collected(
     shutil.rmtree(folder, ignore_errors=True)
     few = take(rows, FEW_ROWS) if expected <= FEW_ROWS else None
     if few is not None:
-        table = _with_texts(few.table, few.schema)
-
-        def read_few() -> Iterator[pa.RecordBatch]:
-            check()
-            yield from table.to_batches(max_chunksize=BATCH_ROWS)
-
-        gone = 0 if SIGN not in table.column_names else (pc.sum(pc.equal(table[SIGN], -1)).as_py() or 0)
-        yield Outgoing(_shown(table.schema, nested), table.num_rows - gone, gone, read_few)
+        yield in_memory(_with_texts(few.table, few.schema), nested, check)
         return
     try:
         _write_files(rows, folder)
@@ -184,6 +176,17 @@ def collected(
         yield Outgoing(_shown(files.schema, nested), files.count_rows() - gone, gone, read_many)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def in_memory(table: pa.Table, nested: Collection[str], check: Callable[[], None]) -> Outgoing:
+    """Rows that are here, with SIGN where some of them went away. The other arguments are as in `collected`."""
+
+    def read() -> Iterator[pa.RecordBatch]:
+        check()
+        yield from table.to_batches(max_chunksize=BATCH_ROWS)
+
+    gone = 0 if SIGN not in table.column_names else (pc.sum(pc.equal(table[SIGN], -1)).as_py() or 0)
+    return Outgoing(_shown(table.schema, nested), table.num_rows - gone, gone, read)
 
 
 def _write_files(rows: DataFrame, folder: Path) -> None:
@@ -201,8 +204,8 @@ def _write_files(rows: DataFrame, folder: Path) -> None:
 
 def _shown(schema: pa.Schema, nested: Collection[str]) -> pa.Schema:
     """The columns of the table, those of JSON texts with a note of it."""
-    own = (SIGN, _HAD)
-    fields = [each.remove_metadata() for each in schema if each.name not in own and not each.name.startswith(_BEFORE)]
+    own = (SIGN, HAD)
+    fields = [each.remove_metadata() for each in schema if each.name not in own and not each.name.startswith(BEFORE)]
     return pa.schema([field.with_metadata({JSON: b""}) if field.name in nested else field for field in fields])
 
 

@@ -52,7 +52,7 @@ def read_small(
     except DeltaError:
         # Delta itself says what is wrong with the table, in the words that the rest of freshline knows.
         return None
-    if not _is_plain(table):
+    if not is_plain(table):
         return None
     found = (
         [Path(unquote(uri.removeprefix("file://"))) for uri in table.file_uris()]
@@ -96,7 +96,7 @@ def files_of_batches(path: Path, version: int, seqs: Sequence[int]) -> list[str]
         table = shared_table(path, version)
     except DeltaError:
         return None
-    if not _is_plain(table):
+    if not is_plain(table):
         return None
     files = pa.table(table.get_add_actions(flatten=True))
     least, greatest = f"min.{SEQ}", f"max.{SEQ}"
@@ -115,7 +115,8 @@ def _named(path: Path, files: Sequence[str]) -> list[Path]:
     return [path / unquote(file) for file in files]
 
 
-def _is_plain(table: DeltaTable) -> bool:
+def is_plain(table: DeltaTable) -> bool:
+    """Whether files have rows as the table has them."""
     metadata = table.metadata()
     return (
         table.protocol().min_reader_version == 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +17,17 @@ from pyspark.sql.types import StructField, StructType
 from freshline.commit.delta_log import classify, count_rows, exists, table_id
 from freshline.commit.write import carry_receipt, create_table, overwrite_table, stored_schema
 from freshline.compute.constraints import TABLE_QUARANTINE_SCHEMA
+from freshline.compute.few_outgoing import few_changed
 from freshline.compute.inputs import Pinned, is_shown
-from freshline.compute.outgoing import Outgoing, changed_rows, collected, nested_of, touched_rows, whole_table
+from freshline.compute.outgoing import (
+    Outgoing,
+    changed_rows,
+    collected,
+    in_memory,
+    nested_of,
+    touched_rows,
+    whole_table,
+)
 from freshline.errors import SinkSchemaError, SinkTypeError
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.disk import history_seconds
@@ -51,6 +60,10 @@ def send_changes(attempt: Attempt, step: SendChanges) -> Work:
         why = Reason("WHOLE_VERSIONS", str(pinned.name))
     if why is not None:
         return _whole(attempt, writer, why)
+    few = few_changed(attempt.spec, pinned, changes) if held.unfinished is None else None
+    if few is not None:
+        here = nullcontext(in_memory(few, _nested(attempt, pinned), attempt.cancellation.check))
+        return _work(attempt, writer, here, held, step.strategy, step.reason, changes.rows)
     rows_of = changed_rows if held.unfinished is None else touched_rows
     outgoing = collected(
         rows_of(attempt.spark, attempt.spec, pinned, changes),
