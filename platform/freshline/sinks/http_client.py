@@ -19,6 +19,16 @@ from freshline.sources.tls import TlsFiles, tls_context
 
 # Statuses of a system, or of a proxy before it, that is away or has too much to do.
 AWAY = (408, 425, 429, 502, 503, 504)
+# Reasons of OpenSSL, which differ by its version, for an answer that is none of TLS.
+_NOT_TLS = (
+    "WRONG_VERSION_NUMBER",
+    "PACKET_LENGTH_TOO_LONG",
+    "RECORD_LAYER_FAILURE",
+    "UNKNOWN_PROTOCOL",
+    "HTTP_REQUEST",
+)
+# Parts of its reasons where the other side refuses a certificate, or requires one.
+_OF_CERTIFICATES = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "ACCESS_DENIED")
 _PIECE = 1 << 18
 
 
@@ -139,13 +149,11 @@ class HttpClient:
                 problem = f"it answers {answer.status}"
                 self._next_host()
             except (OSError, http.client.HTTPException) as error:
-                if isinstance(error, ssl.SSLCertVerificationError):
-                    raise SinkRefusedError(
-                        f"the certificate of {self._title} at {self.host} is not accepted: {error.verify_message}. "
-                        "Set tls.ca to the certificates that it is checked by.",
-                        where=self._where,
-                    ) from error
+                if (mistake := self._mistake(error)) is not None:
+                    raise SinkRefusedError(mistake, where=self._where) from error
                 problem = _name(error)
+                if self.host.scheme == "http" and isinstance(error, ConnectionResetError):
+                    problem += ", as by a system with TLS, whose address begins with https"
                 self._next_host()
             if time.monotonic() + wait > until:
                 raise self.away(problem)
@@ -160,6 +168,27 @@ class HttpClient:
             f"{self.patience.whole:g} seconds, and is asked again with the next refresh.",
             where=self._where,
         )
+
+    def _mistake(self, error: Exception) -> str | None:
+        """The sentence for an error that no waiting helps, None for others."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return (
+                f"the certificate of {self._title} at {self.host} is not accepted: {error.verify_message}. "
+                "Set tls.ca to the certificates that it is checked by."
+            )
+        if isinstance(error, ssl.SSLError):
+            reason = str(error.reason or "")
+            if reason in _NOT_TLS:
+                return f"{self.host} does not speak TLS. Write the port that does, or http in the place of https."
+            if "ALERT" in reason and any(each in reason for each in _OF_CERTIFICATES):
+                return (
+                    f"{self._title} at {self.host} ends the handshake of TLS: {reason.lower().replace('_', ' ')}. "
+                    "Correct tls.certificate and tls.key."
+                )
+        # A connection that ends without an answer is one of these too.
+        if isinstance(error, http.client.BadStatusLine) and not isinstance(error, http.client.RemoteDisconnected):
+            return f"{self.host} does not speak HTTP. Write the port that does in the option 'url'."
+        return None
 
     def _next_host(self) -> None:
         self.close()
@@ -215,4 +244,6 @@ class HttpClient:
 def _name(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "an answer takes too long"
+    if isinstance(error, http.client.RemoteDisconnected):
+        return "it ends the connection without an answer"
     return error.strerror.lower() if isinstance(error, OSError) and error.strerror else type(error).__name__

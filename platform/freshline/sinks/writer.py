@@ -17,12 +17,16 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from freshline.errors import SinkError, SinkFencedError, SinkHistoryError
+from freshline.errors import SinkFencedError, SinkHistoryError, SinkRefusedError
 from freshline.values.changed_rows import ChangedRows
 from freshline.values.extension import Extension
 from freshline.values.secret import resolve_reference
 from freshline.values.sink_position import SinkPosition
 from freshline.values.spec import TableSpec
+
+_OF_THE_ENGINE = (
+    "An engine has the variables of its start: `freshline engine stop` ends it, and the next command starts it."
+)
 
 
 class SinkHost(Protocol):
@@ -124,12 +128,14 @@ class SinkWriter(Extension, ABC):
     def secret(self, option: str, text: str) -> str:
         """The value of an option that is a reference. Keep it nowhere, and show it to nobody.
 
-        Raises SinkError with a sentence that has no secret.
+        Raises SinkRefusedError with a sentence that has no secret.
         """
         try:
             return resolve_reference(text, self.host.root, os.environ)
         except ValueError as error:
-            raise SinkError(f"option '{option}': {error}", where=self.where) from error
+            # A person who has just set it in a terminal has not set it for an engine that runs.
+            more = f" {_OF_THE_ENGINE}" if text.startswith("${env:") else ""
+            raise SinkRefusedError(f"option '{option}': {error}{more}", where=self.where) from error
 
     @abstractmethod
     def position(self) -> SinkPosition | None:

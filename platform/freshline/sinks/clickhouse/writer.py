@@ -365,7 +365,7 @@ class ClickHouseWriter(SinkWriter):
     def _good(self, answer: Answer, gone: str = "") -> Answer:
         if answer.status == 200:
             return answer
-        sentence = answer.body.decode(errors="replace").strip().partition("\n")[0][:500]
+        sentence = answer.body.decode(errors="replace").strip().partition("\n")[0][:500].rstrip(".")
         if gone and _code(answer) == _NO_TABLE:
             raise SinkFencedError(f"{gone}. Nothing more was written.", where=self.where)
         if _code(answer) is None and answer.status >= 500:
