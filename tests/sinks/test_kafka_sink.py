@@ -296,7 +296,7 @@ def test_a_row_that_is_not_taken_fails_or_is_set_aside(ship, topic):
 def test_brokers_that_are_away_are_tried_again_and_wrong_options_are_not(ship, kafka_broker, settings, tmp_path):
     away = Topic("127.0.0.1:1")
     out = Shipped(away, Host(tmp_path), declared(settings, away, COLUMNS), SCHEMA)
-    with pytest.raises(SinkError) as found:
+    with pytest.raises(SinkError, match=r"127\.0\.0\.1:1/bootstrap: .* Connection refused") as found:
         out.writer().position()
     assert (found.value.code, found.value.retry_helps) == ("SINK", True)
     for option, value in (("kafka.no.such", "secret-value"), ("kafka.security.protocol", "secret-value")):

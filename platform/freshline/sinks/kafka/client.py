@@ -75,6 +75,8 @@ _REFUSED = (
     KafkaError.INVALID_REQUIRED_ACKS,
 )
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+# Reports of a client on an address that it does not reach, those that name it first.
+_UNREACHED = ((KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._BAD_MSG), (KafkaError._ALL_BROKERS_DOWN,))
 # Brokers that start, or hand on what they coordinate, answer so for a moment.
 _LOADING = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -397,6 +399,12 @@ class TopicClient:
 
     def _away(self, doing: str, error: KafkaError | None = None) -> SinkError:
         said = "" if error is None else f": {_said(error)}"
+        # The request itself has but timed out.
+        for codes in _UNREACHED:
+            found = [each for each in self._reported if each.code() in codes]
+            if found:
+                said += f" ({_said(found[-1])})"
+                break
         return SinkError(
             f"topic {self.address.topic} at {self.address.servers} cannot {doing}{said}. It is tried again.",
             where=self.address.where,

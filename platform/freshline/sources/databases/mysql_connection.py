@@ -54,6 +54,8 @@ _AWAY = frozenset(
     )
 ) | {1927, 1969, 3024, 3169}
 _CLIENT_ERRORS = range(2000, 3000)
+# Those of a connection that was not made.
+_UNREACHED = (2002, 2003)
 _EXAMPLE = "mysql://user:password@host:3306/database"
 
 
@@ -282,7 +284,11 @@ def source_error(error: pymysql.Error, *, where: str) -> SourceError:
             where=where,
         )
     if number in _CLIENT_ERRORS or number == 0:
-        return DatabaseError("the database server does not answer. Nothing was read; it is tried again.", where=where)
+        reason = cause.strerror if number in _UNREACHED and isinstance(cause, OSError) else None
+        because = f" ({reason.lower()}; is the address in `url` right?)" if reason else ""
+        return DatabaseError(
+            f"the database server does not answer{because}. Nothing was committed; it is tried again.", where=where
+        )
     said = _said(error)
     if number in _AWAY:
         return DatabaseError(f"the database answers: {said}. Nothing was committed; it is tried again.", where=where)

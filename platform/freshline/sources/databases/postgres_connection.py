@@ -36,6 +36,12 @@ _REFUSED = re.compile(
     r"certificate|SSL (?:error|was required)|does not support SSL|not currently accepting|private key file|"
     r"invalid sslmode"
 )
+# Texts of the system, which name nobody.
+_UNREACHED = re.compile(
+    r"connection refused|name or service not known|temporary failure in name resolution|no route to host|"
+    r"network is unreachable|timeout expired|no such file or directory",
+    re.IGNORECASE,
+)
 _SAID = re.compile(r"FATAL:\s*(?:[0-9A-Z]{5}:\s*)?(.*)")
 # Beginnings of SQLSTATE that say that the server is away or busy for a while.
 _AWAY = ("08", "57P", "53", "40", "55P03", "57014", "58")
@@ -197,9 +203,13 @@ def _connection_error(text: str, where: str) -> SourceError:
         return DatabaseRefusedError(
             f"the database refuses the connection: {because}. Correct what `url` stands for.", where=where
         )
-    because = f" ({said[1].strip()})" if said is not None else ""
+    unreached = _UNREACHED.search(text)
+    if said is not None:
+        because = f" ({said[1].strip()})"
+    else:
+        because = f" ({unreached[0].lower()}; is the address in `url` right?)" if unreached is not None else ""
     return DatabaseError(
-        f"the database server does not answer{because}. Nothing was read; it is tried again.", where=where
+        f"the database server does not answer{because}. Nothing was committed; it is tried again.", where=where
     )
 
 
