@@ -16,7 +16,7 @@ from freshline.compute.inputs import Pinned
 from freshline.compute.materialize import FEW_ROWS
 from freshline.compute.outgoing import in_memory
 from freshline.query.rules.algebra import SIGN
-from tests.sinks.sending import declared_sink
+from tests.sinks.delivering import declared_sink
 
 SCHEMA = pa.schema([("id", pa.int32()), ("note", pa.string()), ("ratio", pa.float64())])
 POSTGRES = "'connector' = 'jdbc', 'url' = '${env:SHOP}', 'table' = 'orders'"

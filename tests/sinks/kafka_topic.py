@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +23,7 @@ from freshline.values.position import TablePosition
 from freshline.values.settings import Settings
 from freshline.values.sink_position import SinkPosition
 from freshline.values.spec import TableSpec
+from tests.sinks.delivering import Host
 
 _NAMES = count()
 Pair = tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]
@@ -85,24 +84,6 @@ class Topic:
         """The newest value of each key, both as JSON; keys whose newest record is a tombstone are not there."""
         newest = dict(self.records())
         return {(key or b"").decode(): json.loads(value) for key, value in sorted(newest.items()) if value is not None}
-
-
-@dataclass
-class Host:
-    """The part of an engine that a writer may use."""
-
-    root: Path
-    points: dict[str, Callable[[], None]] = field(default_factory=dict)
-
-    def clock(self) -> datetime:
-        return datetime(2026, 11, 29, tzinfo=UTC)
-
-    def failpoint(self, name: str) -> None:
-        self.points.get(name, lambda: None)()
-
-
-class Killed(BaseException):
-    """The end of a process at a failpoint."""
 
 
 @dataclass

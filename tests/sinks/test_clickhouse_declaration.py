@@ -6,7 +6,7 @@ import pytest
 
 from freshline.errors import DeclarationErrors
 from freshline.sinks.clickhouse.sink import ClickHouseSink
-from tests.sinks.sending import declared_sink
+from tests.sinks.delivering import declared_sink
 
 SINK = "'connector' = 'clickhouse', 'url' = 'https://a', 'table' = 'shop.orders'"
 

@@ -17,16 +17,11 @@ from freshline.values.sink import JSON
 from tests.lanes import long_but
 from tests.servers.clickhouse import PASSWORD
 from tests.servers.web import Fault, web_server
-from tests.sinks.sending import Host, declared_sink, position, rows_in, send, stopping_at
+from tests.sinks.delivering import SCHEMA, Host, declared_sink, position, rows_in, send, table
 
 pytestmark = pytest.mark.slow
 
-SCHEMA = pa.schema([("id", pa.int32()), ("note", pa.string())])
 QUICK = Patience(answer=5.0, whole=5.0, first_wait=0.01, longest_wait=0.1)
-
-
-def table(*rows):
-    return pa.table([[row[0] for row in rows], [row[1] for row in rows]], schema=SCHEMA)
 
 
 @pytest.fixture
@@ -80,7 +75,7 @@ def test_a_stop_around_the_commit_repeats_without_effect(sink, tmp_path, point, 
     host = Host(tmp_path)
     writer = sink.open(host=host)
     send(writer, table((1, "a"), (2, "b")), position(1), whole=True)
-    with stopping_at(host, point):
+    with host.stopping_at(point):
         send(writer, table((1, "A"), (3, "c")), position(2), deletes=table((2, "b")), whole=whole)
     after = sink.open()
     finished = point == "sink-committed"
@@ -99,27 +94,19 @@ def test_a_writer_that_wakes_up_late_changes_nothing(sink, tmp_path):
     send(late, table((1, "a"), (2, "b"), (3, "c")), position(1), whole=True)
     before = late.position()
 
-    def newer_changes(point):
-        if point == "sink-before-commit":
-            host.meanwhile = None
-            newer = sink.open()
-            held = newer.position()
-            assert held.unfinished is not None
-            send(newer, table((1, "newer")), position(3, epoch=2), deletes=table((2, "b")), before=held)
+    def newer_changes():
+        newer = sink.open()
+        held = newer.position()
+        assert held.unfinished is not None
+        send(newer, table((1, "newer")), position(3, epoch=2), deletes=table((2, "b")), before=held)
 
-    host.meanwhile = newer_changes
+    host.once["sink-before-commit"] = newer_changes
     send(late, table((1, "late"), (2, "late")), position(2), before=before)
     assert sink.rows() == {1: "newer", 3: "c"}
     assert sink.open().position() == position(3, epoch=2)
     with pytest.raises(SinkFencedError, match="epoch 2"):
         send(late, table((1, "late")), position(4), before=position(3))
-
-    def newer_changes_again(point):
-        if point == "sink-before-commit":
-            host.meanwhile = None
-            send(sink.open(), table((1, "newest")), position(6, epoch=4))
-
-    host.meanwhile = newer_changes_again
+    host.once["sink-before-commit"] = lambda: send(sink.open(), table((1, "newest")), position(6, epoch=4))
     with pytest.raises(SinkFencedError, match="removed the table"):
         send(late, table((1, "late")), position(5, epoch=3), whole=True)
     assert sink.rows() == {1: "newest", 3: "c"}

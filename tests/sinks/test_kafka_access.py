@@ -18,7 +18,8 @@ from confluent_kafka.admin import (
 from freshline.declare.project_settings import read_settings
 from freshline.errors import SinkRefusedError
 from resources.broker import new_broker
-from tests.sinks.kafka_topic import Host, Shipped, Topic, declared
+from tests.sinks.delivering import Host
+from tests.sinks.kafka_topic import Shipped, Topic, declared
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ import pytest
 
 from freshline.errors import DeclarationErrors
 from freshline.sinks.opensearch.sink import ElasticsearchSink, OpenSearchSink
-from tests.sinks.sending import declared_sink
+from tests.sinks.delivering import declared_sink
 
 SINK = "'connector' = 'opensearch', 'url' = 'https://a:1, https://b/x', 'index' = 'orders'"
 

@@ -25,16 +25,11 @@ from freshline.values.sink import JSON
 from tests.lanes import long_but
 from tests.report.alerts.servers import make_certificate
 from tests.servers.web import Answer, Fault, web_server
-from tests.sinks.sending import Host, declared_sink, position, rows_in, send, stopping_at
+from tests.sinks.delivering import SCHEMA, Host, declared_sink, position, rows_in, send, table
 
 pytestmark = pytest.mark.slow
 
-SCHEMA = pa.schema([("id", pa.int32()), ("note", pa.string())])
 QUICK = Patience(answer=2.0, whole=3.0, first_wait=0.05, longest_wait=0.2)
-
-
-def table(*rows):
-    return pa.table([[row[0] for row in rows], [row[1] for row in rows]], schema=SCHEMA)
 
 
 @pytest.fixture
@@ -87,7 +82,7 @@ def test_a_stop_around_the_commit_repeats_without_effect(sink, tmp_path, point, 
     host = Host(tmp_path)
     writer = sink.open(host=host)
     send(writer, table((1, "a"), (2, "b")), position(1), whole=True)
-    with stopping_at(host, point):
+    with host.stopping_at(point):
         send(writer, table((1, "A"), (3, "c")), position(2), deletes=table((2, "b")), whole=whole)
     after = sink.open()
     finished = point == "sink-committed"
@@ -102,7 +97,7 @@ def test_a_stop_around_the_commit_repeats_without_effect(sink, tmp_path, point, 
 
 def test_an_attempt_of_the_first_refresh_that_was_stopped_is_begun_again(sink, tmp_path):
     host = Host(tmp_path)
-    with stopping_at(host, "sink-before-commit"):
+    with host.stopping_at("sink-before-commit"):
         send(sink.open(host=host), table((1, "a"), (2, "gone since")), position(1), whole=True)
     writer = sink.open()
     assert writer.position() is None
@@ -118,15 +113,13 @@ def test_a_writer_that_wakes_up_late_changes_nothing(sink, tmp_path):
     send(late, table((1, "a"), (2, "b"), (3, "c")), position(1), whole=True)
     before = late.position()
 
-    def others(point):
-        if point == "sink-before-commit":
-            late_host.meanwhile = None
-            newer = sink.open()
-            held = newer.position()
-            assert held.unfinished is not None
-            send(newer, table((1, "newer")), position(3, epoch=2), deletes=table((2, "b")), before=held)
+    def newer_changes():
+        newer = sink.open()
+        held = newer.position()
+        assert held.unfinished is not None
+        send(newer, table((1, "newer")), position(3, epoch=2), deletes=table((2, "b")), before=held)
 
-    late_host.meanwhile = others
+    late_host.once["sink-before-commit"] = newer_changes
     with pytest.raises(SinkFencedError, match="another writer"):
         send(late, table((1, "late")), position(2), deletes=table((2, "b")), before=before)
     expected = {"1": {"id": 1, "note": "newer"}, "3": {"id": 3, "note": "c"}}
@@ -139,14 +132,7 @@ def test_a_writer_that_wakes_up_late_changes_nothing(sink, tmp_path):
     with pytest.raises(SinkFencedError, match="epoch 2"):
         send(late, table((1, "late")), position(4), before=position(3))
     # All rows, sent late.
-    late_host.meanwhile = None
-
-    def others_again(point):
-        if point == "sink-before-commit":
-            late_host.meanwhile = None
-            send(sink.open(), table((1, "newest")), position(6, epoch=4))
-
-    late_host.meanwhile = others_again
+    late_host.once["sink-before-commit"] = lambda: send(sink.open(), table((1, "newest")), position(6, epoch=4))
     with pytest.raises(SinkFencedError, match="another writer"):
         send(late, table((1, "late")), position(5, epoch=3), whole=True)
     assert sink.rows() == {**expected, "1": {"id": 1, "note": "newest"}}
@@ -409,7 +395,7 @@ def test_changes_computed_before_an_attempt_began_are_refused(sink, tmp_path):
     host = Host(tmp_path)
     writer = sink.open(host=host)
     send(writer, table((1, "a")), position(1), whole=True)
-    with stopping_at(host, "sink-before-commit"):
+    with host.stopping_at("sink-before-commit"):
         send(writer, table((1, "b")), position(2))
     with pytest.raises(SinkFencedError, match="another attempt"):
         send(writer, table((2, "c")), position(3), before=position(1))

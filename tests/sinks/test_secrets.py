@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from freshline.errors import SinkRefusedError
-from tests.sinks.sending import Host, declared_sink
+from tests.sinks.delivering import Host, declared_sink
 
 OPTIONS = "'connector' = 'clickhouse', 'url' = 'http://127.0.0.1:1', 'table' = 't', 'password' = '{reference}'"
 

@@ -7,26 +7,20 @@ as well as its system can, and refuses a position that is not the one on which t
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
 from freshline.errors import SinkFencedError, SinkHistoryError, SinkRefusedError
 from freshline.values.changed_rows import ChangedRows
-from freshline.values.extension import Extension
-from freshline.values.secret import resolve_reference
+from freshline.values.outside_half import OutsideHalf
 from freshline.values.sink_position import SinkPosition
 from freshline.values.spec import TableSpec
-
-_OF_THE_ENGINE = (
-    "An engine has the variables of its start: `freshline engine stop` ends it, and the next command starts it."
-)
 
 
 class SinkHost(Protocol):
@@ -113,29 +107,16 @@ class OutgoingRows(Protocol):
 KeepRejected = Callable[[Sequence[RejectedRow]], None]
 
 
-class SinkWriter(Extension, ABC):
+class SinkWriter(OutsideHalf, ABC):
     """Writes one sink. It is used by one refresh at a time, and kept between them."""
+
+    failure: ClassVar[type[SinkRefusedError]] = SinkRefusedError
+    spec: TableSpec
+    host: SinkHost
 
     def __init__(self, spec: TableSpec, host: SinkHost) -> None:
         self.spec = spec
         self.host = host
-
-    @property
-    def where(self) -> str:
-        """The place that errors name."""
-        return str(self.spec.name)
-
-    def secret(self, option: str, text: str) -> str:
-        """The value of an option that is a reference. Keep it nowhere, and show it to nobody.
-
-        Raises SinkRefusedError with a sentence that has no secret.
-        """
-        try:
-            return resolve_reference(text, self.host.root, os.environ)
-        except ValueError as error:
-            # A person who has just set it in a terminal has not set it for an engine that runs.
-            more = f" {_OF_THE_ENGINE}" if text.startswith("${env:") else ""
-            raise SinkRefusedError(f"option '{option}': {error}{more}", where=self.where) from error
 
     @abstractmethod
     def position(self) -> SinkPosition | None:

@@ -12,7 +12,6 @@ and its neighbours `batch` and `looked`).
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,9 +23,8 @@ from freshline.commit.warehouse import Warehouse
 from freshline.compute.cancellation import Cancellation
 from freshline.errors import FreshlineError, SourceError
 from freshline.values.connector import Position
-from freshline.values.extension import Extension
+from freshline.values.outside_half import OutsideHalf
 from freshline.values.receipt import Receipt
-from freshline.values.secret import resolve_reference
 from freshline.values.spec import SourceSpec
 from freshline.values.watermark import WHOLE_SOURCE
 
@@ -183,7 +181,7 @@ class Tail:
     unread: Any = None
 
 
-class Reader(Extension, ABC, Generic[L, P]):
+class Reader(OutsideHalf, ABC, Generic[L, P]):
     """Reads one source. Its methods are called by one refresh at a time; those of the tail by others beside it.
 
     `reason` is the code with which a refresh says that something was new. `pauses` says that a loop may go on with the
@@ -191,6 +189,9 @@ class Reader(Extension, ABC, Generic[L, P]):
     so that `union_read` works.
     """
 
+    failure: ClassVar[type[SourceError]] = SourceError
+    spec: SourceSpec
+    host: Host
     reason: ClassVar[str] = "NEW_RECORDS"
     pauses: ClassVar[bool] = True
     has_tail: ClassVar[bool] = False
@@ -198,21 +199,6 @@ class Reader(Extension, ABC, Generic[L, P]):
     def __init__(self, spec: SourceSpec, host: Host) -> None:
         self.spec = spec
         self.host = host
-
-    @property
-    def where(self) -> str:
-        """The place that errors name."""
-        return str(self.spec.name)
-
-    def secret(self, option: str, text: str) -> str:
-        """The value of an option that is a reference. Keep it nowhere, and show it to nobody.
-
-        Raises SourceError with a sentence that has no secret.
-        """
-        try:
-            return resolve_reference(text, self.host.root, os.environ)
-        except ValueError as error:
-            raise SourceError(f"option '{option}': {error}", where=self.where) from error
 
     # -- methods of every connector
 

@@ -24,6 +24,29 @@ if TYPE_CHECKING:
 JSON = b"freshline.json"
 
 
+# Types whose values hold no others, and how the others begin, in Spark's spelling.
+PLAIN_TYPES = (
+    *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "BINARY", "DATE"),
+    *("TIMESTAMP", "TIMESTAMP_NTZ", "CHAR", "VARCHAR"),
+)
+_HELD = ("ARRAY<", "MAP<", "STRUCT<", "VARIANT")
+
+
+def refuse_type(column_type: str, *, is_key: bool) -> str | None:
+    """The answer of `Sink.refuses` for a kind that has plain values, and JSON in the place of those that hold others.
+
+    >>> refuse_type("ARRAY<INT>", is_key=False) is None
+    True
+    >>> refuse_type("ARRAY<INT>", is_key=True)
+    'a key is one value'
+    """
+    if column_type.startswith(_HELD):
+        return "a key is one value" if is_key else None
+    if column_type.partition("(")[0] not in PLAIN_TYPES:
+        return f"it has {', '.join(PLAIN_TYPES).lower()}, and JSON for values that hold others"
+    return None
+
+
 class OnReject(StrEnum):
     """The treatment of a row that the system does not take."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from freshline.values.position import TablePosition
+from freshline.values.receipt import transaction_version
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,19 @@ class SinkPosition:
         """Whether both are of the same rows."""
         mine, theirs = self.table, other.table
         return self.owner == other.owner and mine == theirs
+
+    @property
+    def number(self) -> int:
+        """A number that grows with every refresh, and with every engine: the version of the rows that it writes."""
+        return transaction_version(self.epoch, self.seq)
+
+    def after_attempts(self, *begun: SinkPosition) -> SinkPosition:
+        """The position where these attempts at later changes were begun, and none is known to have been finished."""
+        if not begun:
+            return self
+        furthest = max(begun, key=lambda each: each.table.version)
+        epoch = max(self.epoch, *[each.epoch for each in begun])
+        return replace(self, epoch=epoch, unfinished=furthest.table)
 
     def to_json(self) -> str:
         """The text that a sink keeps.

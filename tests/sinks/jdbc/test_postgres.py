@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.databases import Database
-from tests.sinks.sending import Host, declared_sink, position, rows_in, send
+from tests.sinks.delivering import Host, declared_sink, position, rows_in, send
 
 ROWS = 20_000
 
@@ -31,12 +31,11 @@ def test_few_deleted_rows_are_found_without_reading_the_table(database, tmp_path
     database.sql("ANALYZE orders")
     read = []
 
-    def look(point):
-        if point == "sink-before-commit":
-            asked = "SELECT pg_stat_get_xact_tuples_returned('public.orders'::regclass)"
-            read.extend(writer._connection._connection.execute(asked).fetchone())
+    def look():
+        asked = "SELECT pg_stat_get_xact_tuples_returned('public.orders'::regclass)"
+        read.extend(writer._connection._connection.execute(asked).fetchone())
 
-    host.meanwhile = look
+    host.once["sink-before-commit"] = look
     send(writer, rows.slice(0, 5), position(2), deletes=rows.slice(100, 10))
     (scanned,) = read
     assert scanned < ROWS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from freshline.errors import DatabaseError
-from tests.sinks.sending import Host, declared_sink
+from tests.sinks.delivering import Host, declared_sink
 
 
 @pytest.mark.security

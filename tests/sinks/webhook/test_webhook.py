@@ -25,8 +25,7 @@ from freshline.sinks.webhook.writer import WebhookWriter
 from freshline.values.sink import JSON, OnReject
 from tests.report.alerts.servers import make_certificate
 from tests.servers.web import Answer, Fault, web_server
-from tests.sinks.delivering import Host, Rows, Sending, position, sink_spec
-from tests.sinks.sending import declared_sink
+from tests.sinks.delivering import Host, Rows, Sending, declared_sink, position, sink_spec
 
 
 @dataclass

@@ -10,11 +10,9 @@ row, and then the notes are read again: of two writers that begin at the same ti
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,10 +20,10 @@ import pyarrow as pa
 
 from freshline.errors import SinkError, SinkFencedError, SinkRefusedError, SinkRejectedError, SinkSchemaError
 from freshline.sinks.clickhouse.rows import inserts, read_rows, rejected_rows, split_by_range, type_of
-from freshline.sinks.clickhouse.sink import DELETED, PORTS, VERSION, ClickHouseSink
-from freshline.sinks.http_client import AWAY, PATIENCE, Answer, HttpClient, Patience, read_hosts
-from freshline.sinks.writer import Delivered, Delivery, KeepRejected, OutgoingRows, SinkHost, SinkWriter
-from freshline.values.secret import resolve_reference
+from freshline.sinks.clickhouse.sink import DELETED, VERSION, ClickHouseSink
+from freshline.sinks.http_client import AWAY, PATIENCE, Answer, Patience
+from freshline.sinks.http_writer import HttpWriter
+from freshline.sinks.writer import Delivered, Delivery, KeepRejected, OutgoingRows, SinkHost
 from freshline.values.sink import OnReject
 from freshline.values.sink_position import SinkPosition
 from freshline.values.spec import TableSpec
@@ -50,7 +48,7 @@ class _Note:
 
     @property
     def version(self) -> int:
-        return _version(self.position)
+        return self.position.number
 
 
 @dataclass(frozen=True)
@@ -70,31 +68,16 @@ class _Known:
             return None
         last = max(finished, key=lambda note: note.version)
         begun = [note for note in here if note.state == _CHANGES and note.version > last.version]
-        if not begun:
-            return last.position
-        furthest = max(begun, key=lambda note: note.position.table.version)
-        epoch = max(last.position.epoch, *[note.position.epoch for note in begun])
-        return replace(last.position, epoch=epoch, unfinished=furthest.position.table)
+        return last.position.after_attempts(*[note.position for note in begun])
 
 
-class ClickHouseWriter(SinkWriter):
+class ClickHouseWriter(HttpWriter):
     """Writes a table."""
 
     def __init__(self, spec: TableSpec, host: SinkHost, *, patience: Patience = PATIENCE) -> None:
-        super().__init__(spec, host)
+        super().__init__(spec, host, patience=patience)
         assert isinstance(spec.sink, ClickHouseSink)
-        self._sink = spec.sink
         self._database, self._table = spec.sink.parts
-        try:
-            hosts = read_hosts(resolve_reference(spec.sink.url, host.root, os.environ), PORTS)
-        except ValueError as error:
-            raise SinkRefusedError(f"option 'url': {error}.", where=self.where) from error
-        self._client = HttpClient(
-            hosts, spec.sink, self._headers, title=spec.sink.title, where=self.where, patience=patience
-        )
-
-    def close(self) -> None:
-        self._client.close()
 
     def position(self) -> SinkPosition | None:
         return self._look().held
@@ -239,9 +222,7 @@ class ClickHouseWriter(SinkWriter):
         self._run(f"{query} FORMAT JSONEachRow", json.dumps(row).encode())
 
     def _require_mine(self, after: SinkPosition) -> None:
-        newer = [
-            note for note in self._notes() if note.position.owner == after.owner and note.version > _version(after)
-        ]
+        newer = [note for note in self._notes() if note.position.owner == after.owner and note.version > after.number]
         if newer:
             raise SinkFencedError(
                 f"a newer engine (epoch {newer[0].position.epoch}, this one has {after.epoch}) writes the sink now.",
@@ -285,7 +266,7 @@ class ClickHouseWriter(SinkWriter):
         columns = ", ".join(_quoted(name) for name in schema.names if name in there)
         named = ", ".join(map(_quoted, keys))
         self._run(
-            f"INSERT INTO {self._named(new)} ({columns}, {VERSION}, {DELETED}) SELECT {columns}, {_version(after)}, 0 "
+            f"INSERT INTO {self._named(new)} ({columns}, {VERSION}, {DELETED}) SELECT {columns}, {after.number}, 0 "
             f"FROM {self._named(old)} FINAL WHERE tuple({named}) IN (SELECT tuple({named}) FROM {self._named(staged)}) "
             "SETTINGS transform_null_in = 1",
             gone="the table behind the view is gone: a newer engine has replaced it, or somebody removed it",
@@ -294,7 +275,7 @@ class ClickHouseWriter(SinkWriter):
 
     def _insert(self, table: str, batches: Iterable[pa.RecordBatch], after: SinkPosition, *, deleted: bool) -> int:
         written = 0
-        for names, body, count in inserts(batches, self.spec.primary_key, _version(after), deleted=deleted):
+        for names, body, count in inserts(batches, self.spec.primary_key, after.number, deleted=deleted):
             columns = ", ".join(map(_quoted, names))
             self._run(
                 f"INSERT INTO {self._named(table)} ({columns}) FORMAT ArrowStream",
@@ -336,19 +317,11 @@ class ClickHouseWriter(SinkWriter):
     def _named(self, table: str) -> str:
         return f"{_quoted(self._database)}.{_quoted(table)}"
 
-    def _headers(self) -> Mapping[str, str]:
-        sink = self._sink
-        if sink.username is None and sink.password is None:
-            return {}
-        secret = "" if sink.password is None else self.secret("password", sink.password)
-        pair = f"{sink.username or 'default'}:{secret}".encode()
-        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
-
     def _ask(self, query: str, body: bytes | None = None, **settings: str) -> Answer:
         if body is None:
-            return self._client.ask("POST", f"/?{urlencode(settings)}", query.encode(), is_away=_is_away)
+            return self.client.ask("POST", f"/?{urlencode(settings)}", query.encode(), is_away=_is_away)
         address = urlencode({"query": query, **settings})
-        return self._client.ask("POST", f"/?{address}", body, is_away=_is_away)
+        return self.client.ask("POST", f"/?{address}", body, is_away=_is_away)
 
     def _run(self, query: str, body: bytes | None = None, *, gone: str = "", **settings: str) -> Answer:
         return self._good(self._ask(query, body, **settings), gone)
@@ -358,9 +331,7 @@ class ClickHouseWriter(SinkWriter):
         try:
             return _lines(answer.body)
         except ValueError as error:
-            raise SinkRefusedError(
-                f"{self._client.host} does not answer as ClickHouse does. Correct the option 'url'.", where=self.where
-            ) from error
+            raise self.is_another() from error
 
     def _good(self, answer: Answer, gone: str = "") -> Answer:
         if answer.status == 200:
@@ -377,10 +348,6 @@ class ClickHouseWriter(SinkWriter):
 
 def _lines(body: bytes) -> list[Any]:
     return [json.loads(line) for line in body.split(b"\n") if line]
-
-
-def _version(position: SinkPosition) -> int:
-    return (position.epoch << 32) | position.seq
 
 
 def _code(answer: Answer) -> int | None:

@@ -13,15 +13,11 @@ from urllib.parse import urlsplit
 from freshline.values.connector import Place
 from freshline.values.options import Kind, Option, Reference
 from freshline.values.rules import declaration_error
-from freshline.values.sink import Sink
+from freshline.values.sink import PLAIN_TYPES, Sink, refuse_type
 
 HDFS = "hdfs://"
 # Two letters at least, so that no drive of Windows is one.
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:(?=/)", re.IGNORECASE)
-_SIMPLE = (
-    *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "BINARY", "DATE"),
-    *("TIMESTAMP", "TIMESTAMP_NTZ", "CHAR", "VARCHAR"),
-)
 _NESTED = ("ARRAY", "MAP", "STRUCT")
 # A type within another one; a field of this name has a colon behind it.
 _VARIANT = re.compile(r"\bVARIANT\b(?!:)")
@@ -111,14 +107,13 @@ class FilesSink(Sink):
 
     def refuses(self, column_type: str, *, is_key: bool) -> str | None:
         simple = column_type.partition("(")[0]
-        if simple in _SIMPLE:
+        if simple in PLAIN_TYPES:
             return None
         if self.format == FileFormat.CSV:
-            is_nested = simple.partition("<")[0] in (*_NESTED, "VARIANT")
-            return None if is_nested else f"it has {', '.join(_SIMPLE).lower()}, and JSON for values that hold others"
+            return refuse_type(column_type, is_key=False)
         if simple.partition("<")[0] in _NESTED and not _VARIANT.search(column_type):
             return None
-        return f"it has {', '.join((*_SIMPLE, *_NESTED)).lower()}"
+        return f"it has {', '.join((*PLAIN_TYPES, *_NESTED)).lower()}"
 
     def find_column_problems(self, columns: Sequence[str]) -> str | None:
         if self.format == FileFormat.CSV and len(columns) == 1:

@@ -9,17 +9,12 @@ from typing import ClassVar, Self
 from freshline.sources.jdbc.connector import Name, read_table_name
 from freshline.sources.tls import TLS_OPTIONS, TlsSystem
 from freshline.values.options import Option, Options
-from freshline.values.sink import Sink
+from freshline.values.sink import Sink, refuse_type
 
 # The longest name of a column in bytes, of any of the databases.
 _LONGEST_NAME = 63
 # Columns that every table of Postgres has.
 _SYSTEM_COLUMNS = ("ctid", "xmin", "xmax", "cmin", "cmax", "tableoid")
-_HELD = ("ARRAY<", "MAP<", "STRUCT<", "VARIANT")
-_TYPES = (
-    *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "BINARY", "DATE"),
-    *("TIMESTAMP", "TIMESTAMP_NTZ", "CHAR", "VARCHAR"),
-)
 
 
 @dataclass(frozen=True)
@@ -67,11 +62,7 @@ class JdbcSink(TlsSystem, Sink):
         return f"The table {self.full_name} of the database stays as it is, and its row in freshline_sink."
 
     def refuses(self, column_type: str, *, is_key: bool) -> str | None:
-        if column_type.startswith(_HELD):
-            return "a key is one value" if is_key else None
-        if column_type.partition("(")[0] not in _TYPES:
-            return f"it has {', '.join(_TYPES).lower()}, and JSON for values that hold others"
-        return None
+        return refuse_type(column_type, is_key=is_key)
 
     def find_column_problems(self, columns: Sequence[str]) -> str | None:
         for column in columns:

@@ -13,7 +13,7 @@ from freshline.sinks.kafka.properties import problem_of
 from freshline.sources.kafka.connector import CLIENT
 from freshline.sources.kafka.connector import OWN as OWN_OF_SOURCES
 from freshline.values.options import Kind, Option, Options, Reference
-from freshline.values.sink import Sink
+from freshline.values.sink import Sink, refuse_type
 
 if TYPE_CHECKING:
     from freshline.values.spec import TableSpec
@@ -35,11 +35,6 @@ OWN = (
 _SECRET = re.compile(r"(password|jaas\.config|secret|key\.pem|keystore\.key|token|oauthbearer\.config)\Z")
 # Functions of Python, and stores of Java alone, which the client of sinks cannot take.
 _NOT_TAKEN = re.compile(r"(_cb|^on_delivery|^logger)\Z")
-_HELD = ("ARRAY<", "MAP<", "STRUCT<", "VARIANT")
-_TYPES = (
-    *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "BINARY", "DATE"),
-    *("TIMESTAMP", "TIMESTAMP_NTZ", "CHAR", "VARCHAR"),
-)
 
 
 class Mode(StrEnum):
@@ -152,11 +147,7 @@ class KafkaSink(Sink):
             ) from error
 
     def refuses(self, column_type: str, *, is_key: bool) -> str | None:
-        if column_type.startswith(_HELD):
-            return "a key is one value" if is_key else None
-        if column_type.partition("(")[0] not in _TYPES:
-            return f"records have {', '.join(_TYPES)}, and values that hold others"
-        return None
+        return refuse_type(column_type, is_key=is_key)
 
 
 def _check_property(options: Options, name: str, client: Mapping[str, str]) -> None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from freshline.sinks.http_client import read_hosts
-from freshline.sources.tls import TLS_OPTIONS, TlsSystem
-from freshline.values.connector import Place
+from freshline.sinks.http_sink import USER_OPTIONS, HttpSink
+from freshline.sources.tls import TLS_OPTIONS
 from freshline.values.options import Kind, Option, Options, Reference
-from freshline.values.rules import declaration_error
-from freshline.values.sink import Sink
+from freshline.values.sink import refuse_type
 
-PORTS = {"http": 9200, "https": 9200}
 # Names of indices and columns that the system has no place for.
 _INDEX = re.compile(r"(?![-_+.])[^A-Z\\/*?\"<>| ,#:\x00-\x1f\x7f]+\Z")
 _MOST_BYTES = 200
@@ -24,30 +21,23 @@ _METADATA = (
     *("_ignored", "_size", "_nested_path", "_doc_count", "_tier", "_data_stream_timestamp", "_feature", "_tsid"),
     *("_ignored_source", "_inference_fields"),
 )
-_HELD = ("ARRAY<", "MAP<", "STRUCT<", "VARIANT")
-_TYPES = (
-    *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "BINARY", "DATE"),
-    *("TIMESTAMP", "TIMESTAMP_NTZ", "CHAR", "VARCHAR"),
-)
 
 
-@dataclass(frozen=True)
-class OpenSearchSink(TlsSystem, Sink):
+@dataclass(frozen=True, kw_only=True)
+class OpenSearchSink(HttpSink):
     """An index of OpenSearch, as it is declared.
 
-    `password` and `api_key` are references. `mapping` is a JSON object of the fields that are mapped otherwise.
+    `api_key` is a reference. `mapping` is a JSON object of the fields that are mapped otherwise.
     """
 
-    url: str
     index: str
-    username: str | None = None
-    password: str | None = None
     api_key: str | None = None
     mapping: str | None = None
 
     name: ClassVar[str] = "opensearch"
     title: ClassVar[str] = "OpenSearch"
-    # The user of a password alone, which each system has from the beginning.
+    ports: ClassVar[Mapping[str, int]] = {"http": 9200, "https": 9200}
+    # Each system has this user from the beginning.
     first_user: ClassVar[str] = "admin"
     delivery: ClassVar[str] = "effectively once: rows that were written are written again without effect"
     writer: ClassVar[str] = "freshline.sinks.opensearch.writer:OpenSearchWriter"
@@ -59,8 +49,7 @@ class OpenSearchSink(TlsSystem, Sink):
             reference=Reference.PART,
         ),
         Option("index", "the name by which documents are searched", required="the name of the index"),
-        Option("username", "the user"),
-        Option("password", "the user's password", secret=True),
+        *USER_OPTIONS,
         Option("api-key", "a key in the place of user and password", secret=True),
         Option("mapping", "a JSON object of fields that are mapped in another way", Kind.RAW),
         *TLS_OPTIONS,
@@ -68,9 +57,9 @@ class OpenSearchSink(TlsSystem, Sink):
 
     @classmethod
     def declare(cls, options: Options) -> Self:
-        found = options.values(cls.options)
-        _check_url(options, found["url"])
-        if found["index"] and not (_INDEX.match(found["index"]) and len(found["index"].encode()) <= _MOST_BYTES):
+        declared = super().declare(options)
+        index = declared.index
+        if index and not (_INDEX.match(index) and len(index.encode()) <= _MOST_BYTES):
             options.reject(
                 "index", "a name of lower case letters, digits, - and _, which begins with a letter or digit"
             )
@@ -79,18 +68,9 @@ class OpenSearchSink(TlsSystem, Sink):
                 options.require(other, "no 'api-key' beside it", False)
         else:
             options.require("username", "a 'password'", "password" in options)
-        if "mapping" in options and _fields(found["mapping"]) is None:
+        if declared.mapping is not None and _fields(declared.mapping) is None:
             options.reject("mapping", 'a JSON object of fields, such as {"note": {"type": "keyword"}}')
-        return cls(**found)
-
-    def resolve(self, place: Place) -> Self:
-        resolved = super().resolve(place)
-        url = place.text("url", self.url)
-        try:
-            read_hosts(url, PORTS)
-        except ValueError as error:
-            raise declaration_error("OPTION_VALUE", f"option 'url': {error}.", place.at("url")) from error
-        return replace(resolved, url=url)
+        return declared
 
     @property
     def fields(self) -> Mapping[str, Any]:
@@ -110,11 +90,7 @@ class OpenSearchSink(TlsSystem, Sink):
         return f"The index {self.index} stays as it is, and its document in freshline_sink."
 
     def refuses(self, column_type: str, *, is_key: bool) -> str | None:
-        if column_type.startswith(_HELD):
-            return "a key is one value" if is_key else None
-        if column_type.partition("(")[0] not in _TYPES:
-            return f"it has {', '.join(_TYPES).lower()}, and JSON for values that hold others"
-        return None
+        return refuse_type(column_type, is_key=is_key)
 
     def find_column_problems(self, columns: Sequence[str]) -> str | None:
         for column in columns:
@@ -129,24 +105,13 @@ class OpenSearchSink(TlsSystem, Sink):
         return f"option 'mapping' has {missing[0]}, which is no column" if missing else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ElasticsearchSink(OpenSearchSink):
     """An index of Elasticsearch: the same requests, and another first user."""
 
     name: ClassVar[str] = "elasticsearch"
     title: ClassVar[str] = "Elasticsearch"
     first_user: ClassVar[str] = "elastic"
-
-
-def _check_url(options: Options, url: str) -> None:
-    # With a reference in it, only the place of the declaration says what it is.
-    if not url or "${" in url:
-        return
-    try:
-        read_hosts(url, PORTS)
-    except ValueError as error:
-        # The text may have a password.
-        options.problems.add("OPTION_VALUE", f"option 'url': {error}.", options.at("url"))
 
 
 def _fields(text: str) -> Mapping[str, Any] | None:

@@ -42,8 +42,9 @@ class SinkState:
         """The position with what is known of an attempt at changes that was not finished."""
         if self.position is None or self.attempt is None:
             return self.position
-        epoch = max(self.position.epoch, self.attempt.epoch)
-        return replace(self.position, epoch=epoch, unfinished=None if self.into else self.attempt.table)
+        held = self.position.after_attempts(self.attempt)
+        # Nobody sees the rows of an index of its own.
+        return replace(held, unfinished=None) if self.into else held
 
     def to_json(self) -> str:
         """The text of the document."""

@@ -7,9 +7,7 @@ takes the place of the old one when its alias is moved. Changes go into the inde
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +23,8 @@ from freshline.errors import (
     SinkRejectedError,
     SinkSchemaError,
 )
-from freshline.sinks.http_client import PATIENCE, Answer, HttpClient, Patience, read_hosts
+from freshline.sinks.http_client import PATIENCE, Answer, Patience
+from freshline.sinks.http_writer import HttpWriter
 from freshline.sinks.opensearch.bulk import Action, Bulk
 from freshline.sinks.opensearch.documents import (
     document_ids,
@@ -35,10 +34,9 @@ from freshline.sinks.opensearch.documents import (
     read_source,
     rows_of,
 )
-from freshline.sinks.opensearch.sink import PORTS, OpenSearchSink
+from freshline.sinks.opensearch.sink import OpenSearchSink
 from freshline.sinks.opensearch.state import POSITIONS, SinkState
-from freshline.sinks.writer import Delivered, Delivery, KeepRejected, OutgoingRows, RejectedRow, SinkHost, SinkWriter
-from freshline.values.secret import resolve_reference
+from freshline.sinks.writer import Delivered, Delivery, KeepRejected, OutgoingRows, RejectedRow, SinkHost
 from freshline.values.sink import OnReject
 from freshline.values.sink_position import SinkPosition
 from freshline.values.spec import TableSpec
@@ -53,24 +51,14 @@ _CARRIED = 200
 _JSON = {"Content-Type": "application/json"}
 
 
-class OpenSearchWriter(SinkWriter):
+class OpenSearchWriter(HttpWriter):
     """Writes an index."""
 
     def __init__(self, spec: TableSpec, host: SinkHost, *, patience: Patience = PATIENCE) -> None:
-        super().__init__(spec, host)
+        super().__init__(spec, host, patience=patience)
         assert isinstance(spec.sink, OpenSearchSink)
         self._sink = spec.sink
         self._index = self._sink.index
-        try:
-            hosts = read_hosts(resolve_reference(self._sink.url, host.root, os.environ), PORTS)
-        except ValueError as error:
-            raise SinkRefusedError(f"option 'url': {error}.", where=self.where) from error
-        self._client = HttpClient(
-            hosts, self._sink, self._headers, title=self._sink.title, where=self.where, patience=patience
-        )
-
-    def close(self) -> None:
-        self._client.close()
 
     def position(self) -> SinkPosition | None:
         state, targets = self._look()
@@ -208,8 +196,7 @@ class OpenSearchWriter(SinkWriter):
 
     def bulk(self, index: str, after: SinkPosition) -> Bulk:
         """The bulk requests for an index."""
-        version = (after.epoch << 32) | after.seq
-        return Bulk(self._client, _written_by(index), version, title=self._sink.title, where=self.where)
+        return Bulk(self.client, _written_by(index), after.number, title=self._sink.title, where=self.where)
 
     def _create(self, name: str, schema: pa.Schema, owner: str) -> None:
         fields: dict[str, Any] = {}
@@ -269,26 +256,22 @@ class OpenSearchWriter(SinkWriter):
 
     # -- requests
 
-    def _headers(self) -> Mapping[str, str]:
-        sink = self._sink
-        if sink.api_key is not None:
-            key = self.secret("api-key", sink.api_key)
-            if not (key.isascii() and key.isprintable()):
-                # The client's own error would show it.
-                raise SinkRefusedError(
-                    "option 'api-key' stands for a text with a character that no header takes. Correct it.",
-                    where=self.where,
-                )
-            return {"Authorization": f"ApiKey {key}"}
-        if sink.password is None:
-            return {}
-        pair = f"{sink.username or sink.first_user}:{self.secret('password', sink.password)}".encode()
-        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+    def headers(self) -> Mapping[str, str]:
+        if self._sink.api_key is None:
+            return super().headers()
+        key = self.secret("api-key", self._sink.api_key)
+        if not (key.isascii() and key.isprintable()):
+            # The client's own error would show it.
+            raise SinkRefusedError(
+                "option 'api-key' stands for a text with a character that no header takes. Correct it.",
+                where=self.where,
+            )
+        return {"Authorization": f"ApiKey {key}"}
 
     def ask(self, method: str, path: str, body: object = None, *, but: tuple[int, ...] = ()) -> Answer:
         """The answer of the system, of a status below 300 or one of `but`. A body of bytes is JSON already."""
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        answer = self._client.ask(method, path, data, _JSON if data is not None else None)
+        answer = self.client.ask(method, path, data, _JSON if data is not None else None)
         if answer.status < 300 or answer.status in but:
             return answer
         reason = _reason(_parsed(answer))
@@ -304,10 +287,7 @@ class OpenSearchWriter(SinkWriter):
         answer = self.ask(method, path, body, but=but)
         found = _parsed(answer)
         if not isinstance(found, dict):
-            raise SinkRefusedError(
-                f"{self._client.host} does not answer as {self._sink.title} does. Correct the option 'url'.",
-                where=self.where,
-            )
+            raise self.is_another()
         return answer.status, found
 
     def _search(self, path: str, body: object) -> Any:

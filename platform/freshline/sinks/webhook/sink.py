@@ -7,13 +7,7 @@ from typing import ClassVar
 
 from freshline.sources.tls import TLS_OPTIONS, TlsSystem
 from freshline.values.options import Kind, Option
-from freshline.values.sink import Sink
-
-_TYPES = (
-    *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "BINARY", "DATE"),
-    *("TIMESTAMP", "TIMESTAMP_NTZ", "CHAR", "VARCHAR"),
-)
-_HELD = ("ARRAY<", "MAP<", "STRUCT<", "VARIANT")
+from freshline.values.sink import Sink, refuse_type
 
 
 @dataclass(frozen=True)
@@ -53,8 +47,4 @@ class WebhookSink(TlsSystem, Sink):
         return "The service keeps the rows that it was sent."
 
     def refuses(self, column_type: str, *, is_key: bool) -> str | None:
-        if column_type.startswith(_HELD):
-            return "a key is one value" if is_key else None
-        if column_type.partition("(")[0] not in _TYPES:
-            return f"it has {', '.join(_TYPES).lower()}, and JSON for values that hold others"
-        return None
+        return refuse_type(column_type, is_key=is_key)
