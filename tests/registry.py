@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 _AS_DESCRIPTOR = "?format=serialized"
 _BY_ID = re.compile(r"/schemas/ids/([0-9]+)")
+_SUBJECT = re.compile(r"/subjects/([^/]+)/versions")
 _BY_VERSION = re.compile(r"/subjects/([^/]+)/versions/([0-9]+)")
 
 
@@ -25,7 +26,8 @@ class Registry:
     """Schemas by id, and by subject and version.
 
     `answers` are statuses and bodies that it gives instead of an answer, one after another; the last one stays. With
-    `trickles` an answer comes one byte at a time. `asked` are the paths and headers of all requests.
+    `trickles` an answer comes one byte at a time. `asked` are the paths and headers of all requests. A subject that is
+    `closed` takes no schema but those that it has.
     """
 
     url: str = ""
@@ -34,6 +36,7 @@ class Registry:
     answers: list[tuple[int, bytes, Mapping[str, str]]] = field(default_factory=list)
     trickles: bool = False
     asked: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
+    closed: set[str] = field(default_factory=set)
     _by_id: dict[int, dict[str, Any]] = field(default_factory=dict)
     _by_version: dict[tuple[str, int], int] = field(default_factory=dict)
 
@@ -80,16 +83,36 @@ class Registry:
     def paths(self) -> list[str]:
         return [path for path, _ in self.asked]
 
-    def answer(self, path: str, headers: Mapping[str, str]) -> tuple[int, bytes, Mapping[str, str]]:
+    def answer(
+        self, path: str, headers: Mapping[str, str], posted: bytes | None = None
+    ) -> tuple[int, bytes, Mapping[str, str]]:
         self.asked.append((path, headers))
         if self.answers:
             return self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
         if self.authorization is not None and headers.get("Authorization") != self.authorization:
             return 401, b'{"error_code": 401, "message": "Unauthorized"}', {}
+        if posted is not None:
+            return self._posted(path, json.loads(posted)["schema"])
         found = self._found(path)
         if isinstance(found, int):
             return 404, json.dumps({"error_code": found, "message": "not found"}).encode(), {}
         return 200, json.dumps(found).encode(), {}
+
+    def _posted(self, path: str, schema: str) -> tuple[int, bytes, Mapping[str, str]]:
+        match = _SUBJECT.fullmatch(path.removeprefix(self.prefix))
+        if match is None:
+            return 404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}', {}
+        subject = unquote(match[1])
+        of_subject = [number for (of, _), number in self._by_version.items() if of == subject]
+        found = next((number for number in of_subject if self._by_id[number]["schema"] == schema), None)
+        if found is None:
+            if subject in self.closed:
+                said = "Schema being registered is incompatible with an earlier schema"
+                return 409, json.dumps({"error_code": 409, "message": said}).encode(), {}
+            # A schema has one number, whatever subjects have it.
+            known = next((number for number, each in self._by_id.items() if each["schema"] == schema), None)
+            found = self.register(schema, subject, as_id=known)
+        return 200, json.dumps({"id": found}).encode(), {}
 
     def _found(self, path: str) -> dict[str, Any] | int:
         if not path.startswith(self.prefix):
@@ -127,8 +150,14 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
+        self._serve(None)
+
+    def do_POST(self) -> None:
+        self._serve(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def _serve(self, posted: bytes | None) -> None:
         registry = self.server.registry
-        status, body, headers = registry.answer(self.path, dict(self.headers.items()))
+        status, body, headers = registry.answer(self.path, dict(self.headers.items()), posted)
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)

@@ -29,7 +29,7 @@ PLAIN_TYPES = (
     *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "BINARY", "DATE"),
     *("TIMESTAMP", "TIMESTAMP_NTZ", "CHAR", "VARCHAR"),
 )
-_HELD = ("ARRAY<", "MAP<", "STRUCT<", "VARIANT")
+VALUES_WITHIN = ("ARRAY<", "MAP<", "STRUCT<", "VARIANT")
 
 
 def refuse_type(column_type: str, *, is_key: bool) -> str | None:
@@ -40,7 +40,7 @@ def refuse_type(column_type: str, *, is_key: bool) -> str | None:
     >>> refuse_type("ARRAY<INT>", is_key=True)
     'a key is one value'
     """
-    if column_type.startswith(_HELD):
+    if column_type.startswith(VALUES_WITHIN):
         return "a key is one value" if is_key else None
     if column_type.partition("(")[0] not in PLAIN_TYPES:
         return f"it has {', '.join(PLAIN_TYPES).lower()}, and JSON for values that hold others"

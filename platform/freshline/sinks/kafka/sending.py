@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 
 from freshline.errors import SinkRejectedError
 from freshline.sinks.kafka.client import RECORD_BYTES, Writing
-from freshline.sinks.kafka.envelope import Envelope
 from freshline.sinks.kafka.folded import Counted, Folded
-from freshline.sinks.kafka.json_rows import broken_texts, encode_rows
+from freshline.sinks.kafka.forms import RecordForm
 from freshline.sinks.writer import Delivered, OutgoingRows, RejectedRow
 from freshline.values.changed_rows import ChangedRows
 from freshline.values.sink import OnReject
@@ -22,14 +21,18 @@ from freshline.values.spec import TableSpec
 
 # The codes of rows that the topic does not take.
 TOO_LARGE, NOT_UTF8 = "MSG_SIZE_TOO_LARGE", "NOT_UTF8"
+_NO_TEXT = "a text is no UTF-8, which JSON and Avro must have"
 _DIGEST = 16
 
 
 class UpsertSending:
     """Rows of one refresh as records."""
 
-    def __init__(self, spec: TableSpec, writing: Writing, most_bytes: int, held: SinkPosition | None) -> None:
+    def __init__(
+        self, spec: TableSpec, form: RecordForm, writing: Writing, most_bytes: int, held: SinkPosition | None
+    ) -> None:
         self.held = held
+        self.form = form
         self.rejected: list[RejectedRow] = []
         self._spec = spec
         self._writing = writing
@@ -40,7 +43,7 @@ class UpsertSending:
         sent = 0
         for batch in _with_notes(rows.read_upserts(), rows.schema):
             taken = self._without_broken(batch, there)
-            keys, values = _bytes(encode_rows(taken, self._spec.primary_key)), _bytes(encode_rows(taken))
+            keys, values = self.form.keys(taken, self._spec.primary_key), self.form.values(taken)
             known: Sequence[bytes | None] = [None] * len(keys)
             if there is not None:
                 known = there.find(keys)
@@ -61,9 +64,9 @@ class UpsertSending:
         for batch in _with_notes(rows.read_deletes(), rows.schema):
             # A key that is no text was never taken.
             keys = batch.select(list(self._spec.primary_key))
-            broken = set(broken_texts(keys))
+            broken = set(self.form.broken(keys))
             taken = keys.take([at for at in range(keys.num_rows) if at not in broken]) if broken else keys
-            for key in _bytes(encode_rows(taken)):
+            for key in self.form.keys(taken, self._spec.primary_key):
                 self._writing.send(key, None)
             sent += taken.num_rows
         return sent
@@ -78,14 +81,14 @@ class UpsertSending:
 
     def _without_broken(self, batch: pa.RecordBatch, there: Folded | None) -> pa.RecordBatch:
         """The rows whose texts are UTF-8; the others are rejected, and what the topic has of their keys stays."""
-        broken = broken_texts(batch)
+        broken = self.form.broken(batch)
         if not broken:
             return batch
         for at in broken:
-            self._reject(batch, at, NOT_UTF8, "a text is no UTF-8, which JSON must be")
+            self._reject(batch, at, NOT_UTF8, _NO_TEXT)
         left = batch.take(broken).select(list(self._spec.primary_key))
-        if there is not None and not broken_texts(left):
-            there.keep(_bytes(encode_rows(left)))
+        if there is not None and not self.form.broken(left):
+            there.keep(self.form.keys(left, self._spec.primary_key))
         whole = set(broken)
         return batch.take([at for at in range(batch.num_rows) if at not in whole])
 
@@ -105,18 +108,12 @@ class UpsertSending:
 class ChangeSending(UpsertSending):
     """Changes with both of their images."""
 
-    def __init__(
-        self, spec: TableSpec, writing: Writing, most_bytes: int, held: SinkPosition | None, envelope: Envelope
-    ) -> None:
-        super().__init__(spec, writing, most_bytes, held)
-        self._envelope = envelope
-
     def change(self, rows: OutgoingRows) -> Delivered:
         """Send changes; how many rows are there afterwards, and how many went."""
         written = deleted = 0
         for given in rows.read_changes():
             changes = self._taken(given, rows.schema)
-            records = _bytes(self._envelope.encode(changes))
+            records = self.form.changes(changes)
             for at, (key, value) in enumerate(zip(self._keys(changes.after), records, strict=True)):
                 is_there = changes.has[at].as_py()
                 if is_there and len(key or b"") + len(value) > self._most_bytes:
@@ -131,11 +128,11 @@ class ChangeSending(UpsertSending):
         written = 0
         for batch in _with_notes(rows.read_upserts(), rows.schema):
             taken = self._without_broken(batch, there if isinstance(there, Folded) else None)
-            keys, images = self._keys(taken), _bytes(encode_rows(taken))
+            keys, images = self._keys(taken), self.form.images(taken)
             for at, (key, image, before) in enumerate(zip(keys, images, _known(there, keys, images), strict=True)):
                 if before == image:
                     continue
-                record = self._envelope.record(before, image)
+                record = self.form.change(before, image)
                 if len(key or b"") + len(record) > self._most_bytes:
                     self._reject_large(taken, at, len(key or b"") + len(record))
                     continue
@@ -144,22 +141,22 @@ class ChangeSending(UpsertSending):
         deleted = 0
         left = there.left() if isinstance(there, Folded) else ((None, -1, value) for value in there.left())
         for key, partition, value in left:
-            self._writing.send(key, self._envelope.record(value, None), partition)
+            self._writing.send(key, self.form.change(value, None), partition)
             deleted += 1
         return Delivered(written, deleted)
 
     def _keys(self, rows: pa.RecordBatch) -> Sequence[bytes | None]:
         keys = self._spec.primary_key
-        return _bytes(encode_rows(rows, keys)) if keys else [None] * rows.num_rows
+        return self.form.keys(rows, keys) if keys else [None] * rows.num_rows
 
     def _taken(self, changes: ChangedRows, schema: pa.Schema) -> ChangedRows:
         """The changes whose texts are UTF-8, with the metadata of their columns."""
         (before,), (after,) = (_with_notes(iter((each,)), schema) for each in (changes.before, changes.after))
-        broken = {at for at in broken_texts(after) if changes.has[at].as_py()}
+        broken = {at for at in self.form.broken(after) if changes.has[at].as_py()}
         for at in sorted(broken):
-            self._reject(after, at, NOT_UTF8, "a text is no UTF-8, which JSON must be")
+            self._reject(after, at, NOT_UTF8, _NO_TEXT)
         # A row that was not taken when it came is not known to readers: neither is that it was changed, or went.
-        hidden = {at for at in broken_texts(before) if changes.had[at].as_py()}
+        hidden = {at for at in self.form.broken(before) if changes.had[at].as_py()}
         had = pa.array([each and at not in hidden for at, each in enumerate(changes.had.to_pylist())], pa.bool_())
         gone = {at for at in hidden if not changes.has[at].as_py()}
         stay = pa.array([at for at in range(after.num_rows) if at not in broken | gone], pa.int64())
@@ -192,11 +189,6 @@ def _with_notes(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterato
         yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
 
 
-def _bytes(texts: pa.Array) -> list[bytes]:
-    found: list[bytes] = texts.cast(pa.large_binary()).to_pylist()
-    return found
-
-
 def digest_of(value: bytes) -> bytes:
     return hashlib.blake2b(value, digest_size=_DIGEST).digest()
 
@@ -209,5 +201,8 @@ def _row_text(row: pa.RecordBatch) -> str:
             content = column.view(pa.binary()).to_pylist()[0]
             values[name] = None if content is None else content.decode(errors="replace")
         else:
-            values[name] = column.to_pylist()[0]
+            try:
+                values[name] = column.to_pylist()[0]
+            except UnicodeDecodeError:
+                values[name] = "a text within it is no UTF-8"
     return json.dumps(values, ensure_ascii=False, default=str)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from freshline.errors import SinkRefusedError
 from freshline.sinks.kafka.properties import problem_of
+from freshline.sources.formats.registry import REGISTRY_OPTIONS, Registry
 from freshline.sources.kafka.connector import CLIENT
 from freshline.sources.kafka.connector import OWN as OWN_OF_SOURCES
-from freshline.values.options import Kind, Option, Options, Reference
-from freshline.values.sink import Sink, refuse_type
+from freshline.values.options import Carrier, Kind, Option, Options, Reference
+from freshline.values.sink import VALUES_WITHIN, Sink, refuse_type
 
 if TYPE_CHECKING:
     from freshline.values.spec import TableSpec
@@ -35,6 +36,15 @@ OWN = (
 _SECRET = re.compile(r"(password|jaas\.config|secret|key\.pem|keystore\.key|token|oauthbearer\.config)\Z")
 # Functions of Python, and stores of Java alone, which the client of sinks cannot take.
 _NOT_TAKEN = re.compile(r"(_cb|^on_delivery|^logger)\Z")
+# All but the one that says how records are read. None of them is for topics of sources alone.
+_REGISTRY_OPTIONS = tuple(
+    replace(option, required="", carrier=Carrier.ANY)
+    for option in REGISTRY_OPTIONS
+    if option.name != "registry.unknown-id"
+)
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NO_AVRO = re.compile(r"\bVARIANT\b(?!:)|\bMAP<(?!STRING,)")
+_MEMBER = re.compile(r"[<,]([^<>,:()]+):")
 
 
 class Mode(StrEnum):
@@ -49,6 +59,7 @@ class ValueFormat(StrEnum):
 
     JSON = "json"
     DEBEZIUM_JSON = "debezium-json"
+    AVRO = "avro"  # with the schemas of a registry
 
 
 @dataclass(frozen=True)
@@ -57,7 +68,7 @@ class KafkaSink(Sink):
 
     `topic`, `servers` and the values of `client` (properties of Kafka's client) may be references, which are resolved
     where they are used. `partitions` and `replication` are of the topic that a refresh makes where there is none;
-    without `partitions` it makes none.
+    without `partitions` it makes none. `registry` has the schemas of Avro.
     """
 
     topic: str
@@ -67,6 +78,7 @@ class KafkaSink(Sink):
     partitions: int | None = None
     replication: int | None = None
     client: Mapping[str, str] = field(default_factory=dict)
+    registry: Registry | None = None
 
     name: ClassVar[str] = "kafka"
     title: ClassVar[str] = "Kafka"
@@ -88,6 +100,7 @@ class KafkaSink(Sink):
         Option("partitions", "the partitions of a topic that is made", Kind.WHOLE, greatest=100_000),
         Option("replication", "the copies of each of these partitions", Kind.WHOLE, greatest=1_000),
         Option(CLIENT, "properties of Kafka's client", field="client", reference=Reference.WHOLE, is_beginning=True),
+        *_REGISTRY_OPTIONS,
     )
 
     @classmethod
@@ -99,6 +112,7 @@ class KafkaSink(Sink):
         options.require("replication", "'partitions'", "partitions" in options)
         if value_format == ValueFormat.DEBEZIUM_JSON:
             options.require("value.format", "'mode' = 'changes'", mode == Mode.CHANGES)
+        registry = _registry(options, is_avro=value_format == ValueFormat.AVRO)
         return cls(
             topic=options.text("topic") or "",
             servers=options.text("bootstrap.servers") or "",
@@ -107,6 +121,7 @@ class KafkaSink(Sink):
             partitions=options.whole("partitions", 1, 100_000),
             replication=options.whole("replication", 1, 1_000),
             client=client,
+            registry=registry,
         )
 
     @property
@@ -121,6 +136,10 @@ class KafkaSink(Sink):
     @property
     def left_behind(self) -> str:
         return f"Topic {self.topic} and its records stay as they are."
+
+    @property
+    def takes_nested(self) -> bool:  # type: ignore[override]  # it follows from the format
+        return self.value_format is ValueFormat.AVRO
 
     @property
     def needs_before(self) -> bool:
@@ -147,7 +166,35 @@ class KafkaSink(Sink):
             ) from error
 
     def refuses(self, column_type: str, *, is_key: bool) -> str | None:
+        if self.value_format is ValueFormat.AVRO and column_type.startswith(VALUES_WITHIN) and not is_key:
+            return _refused_by_avro(column_type)
         return refuse_type(column_type, is_key=is_key)
+
+    def find_column_problems(self, columns: Sequence[str]) -> str | None:
+        if self.value_format is not ValueFormat.AVRO:
+            return None
+        wrong = [name for name in columns if not _AVRO_NAME.fullmatch(name)]
+        return (
+            f"{wrong[0]} is no name of Avro, which has letters, digits and _. Give it another name" if wrong else None
+        )
+
+
+def _refused_by_avro(column_type: str) -> str | None:
+    """The reason why Avro has no such value of values; None where it has."""
+    if _NO_AVRO.search(column_type):
+        return "Avro has arrays, records, and maps whose keys are texts"
+    wrong = [name for name in _MEMBER.findall(column_type) if not _AVRO_NAME.fullmatch(name.strip())]
+    return f"{wrong[0].strip()} is no name of Avro, which has letters, digits and _" if wrong else None
+
+
+def _registry(options: Options, *, is_avro: bool) -> Registry | None:
+    """The registry of a sink, which belongs to Avro alone."""
+    for option in _REGISTRY_OPTIONS:
+        options.require(option.name, "'value.format' = 'avro'", is_avro)
+    if not is_avro:
+        return None
+    options.require("value.format", "'registry.url', the address of a schema registry", "registry.url" in options)
+    return Registry.declare(options)
 
 
 def _check_property(options: Options, name: str, client: Mapping[str, str]) -> None:

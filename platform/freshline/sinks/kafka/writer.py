@@ -7,6 +7,7 @@ nothing that readers of committed records see.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -14,11 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 from freshline.errors import SinkError, SinkRefusedError, SinkSchemaError
-from freshline.sinks.kafka.client import Address, TopicClient, Writing
-from freshline.sinks.kafka.envelope import Envelope, images_of
+from freshline.sinks.kafka.client import Address, TopicClient
+from freshline.sinks.kafka.envelope import Envelope
 from freshline.sinks.kafka.folded import Counted, Folded, Recorded
-from freshline.sinks.kafka.json_rows import decode_rows
+from freshline.sinks.kafka.forms import AvroForm, JsonForm, RecordForm
 from freshline.sinks.kafka.properties import for_librdkafka
+from freshline.sinks.kafka.registered import RegisteredSchemas
 from freshline.sinks.kafka.sending import ChangeSending, UpsertSending, digest_of
 from freshline.sinks.kafka.sink import KafkaSink, Mode, ValueFormat
 from freshline.sinks.writer import (
@@ -47,18 +49,18 @@ class KafkaWriter(SinkWriter):
             return self._position(client, settled=False)
 
     def apply(self, rows: OutgoingRows, delivery: Delivery, keep_rejected: KeepRejected) -> Delivered:
-        with self._client() as client, self._writing(client, delivery, keep_rejected) as sending:
+        with self._client() as client, self._writing(client, rows.schema, delivery, keep_rejected) as sending:
             if isinstance(sending, ChangeSending):
                 return sending.change(rows)
             deleted = sending.delete(rows) if rows.deletes else 0
             return Delivered(sending.upsert(rows) if rows.upserts else 0, deleted)
 
     def compare(self, rows: OutgoingRows, delivery: Delivery, keep_rejected: KeepRejected) -> Delivered:
-        with self._client() as client, self._writing(client, delivery, keep_rejected) as sending:
+        with self._client() as client, self._writing(client, rows.schema, delivery, keep_rejected) as sending:
             ends = self._ends(client)
             may_replace = delivery.takes_over or delivery.was_written or sending.held is not None
             if isinstance(sending, ChangeSending):
-                with closing(self._images(client, ends, may_replace=may_replace)) as there:
+                with closing(self._images(client, sending.form, ends, may_replace=may_replace)) as there:
                     return sending.compare(rows, there)
             if all(first == end for first, end in ends.values()):
                 return Delivered(sending.upsert(rows), 0)
@@ -67,16 +69,23 @@ class KafkaWriter(SinkWriter):
                 return Delivered(written, sending.delete_left(known))
 
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with self._client() as client, closing(self._state(client)) as there:
-            for values in there.values():
-                try:
-                    yield decode_rows(values, schema)
-                except ValueError as error:
-                    raise self._misfit(f"topic {client.address.topic} has a record that is no row: {error}") from error
+        with self._client() as client:
+            form = self._form(client, schema, Envelope())
+            with closing(self._state(client, form)) as there:
+                yield from self._rows(client, there, form, schema)
 
-    def _state(self, client: TopicClient) -> Folded | Counted:
+    def _rows(
+        self, client: TopicClient, there: Folded | Counted, form: RecordForm, schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        for values in there.values():
+            try:
+                yield form.rows(values, schema, images=self._sink.mode is Mode.CHANGES)
+            except ValueError as error:
+                raise self._misfit(f"topic {client.address.topic} has a record that is no row: {error}") from error
+
+    def _state(self, client: TopicClient, form: RecordForm) -> Folded | Counted:
         if self._sink.mode is Mode.CHANGES:
-            return self._images(client, self._ends(client), may_replace=True)
+            return self._images(client, form, self._ends(client), may_replace=True)
         found = Folded()
         for records in client.records(self._ends(client)):
             found.add(_recorded(message, message.value()) for message in records if message.key() is not None)
@@ -144,7 +153,9 @@ class KafkaWriter(SinkWriter):
             raise
         return found
 
-    def _images(self, client: TopicClient, ends: dict[int, tuple[int, int]], *, may_replace: bool) -> Folded | Counted:
+    def _images(
+        self, client: TopicClient, form: RecordForm, ends: dict[int, tuple[int, int]], *, may_replace: bool
+    ) -> Folded | Counted:
         """The rows that the changes in the topic leave. Raises SinkSchemaError for records of others."""
         by_key, counted = Folded(), Counted()
         has_key = bool(self.spec.primary_key)
@@ -153,7 +164,8 @@ class KafkaWriter(SinkWriter):
                 try:
                     if not may_replace:
                         raise ValueError("freshline has not written it")
-                    found = [(message, *images_of(message.value() or b"")) for message in records]
+                    images = form.images_of([message.value() or b"" for message in records])
+                    found = [(message, *both) for message, both in zip(records, images, strict=True)]
                     if any((message.key() is None) is has_key for message, *_ in found):
                         raise ValueError("its key is none of the table's")
                 except ValueError as error:
@@ -174,23 +186,47 @@ class KafkaWriter(SinkWriter):
         unused.close()
         return used
 
-    def _sending(
-        self, writing: Writing, most_bytes: int, held: SinkPosition | None, delivery: Delivery
-    ) -> UpsertSending:
-        if self._sink.mode is Mode.UPSERT:
-            return UpsertSending(self.spec, writing, most_bytes, held)
+    def _form(self, client: TopicClient, columns: pa.Schema, envelope: Envelope) -> RecordForm:
+        """The form of the records of a table with these columns."""
+        sink, topic = self._sink, client.address.topic
+        if sink.registry is None:
+            return JsonForm(envelope)
+        try:
+            address = sink.registry.resolve(self.host.root, os.environ)
+        except ValueError as error:
+            raise SinkRefusedError(str(error), where=self.where) from None
+        schemas = RegisteredSchemas(address, topic, self.where)
+        try:
+            return AvroForm(
+                columns,
+                self.spec.primary_key,
+                self.spec.reads[0].name,
+                schemas,
+                of_changes=sink.mode is Mode.CHANGES,
+            )
+        except ValueError as error:
+            raise self._misfit(f"there is no schema of Avro for {self.spec.reads[0]}: {error}") from error
+
+    def _form_of(self, client: TopicClient, columns: pa.Schema, delivery: Delivery) -> RecordForm:
+        """The form of the records that one refresh writes. Schemas are in the registry before a record names them."""
         envelope = Envelope()
         if self._sink.value_format is ValueFormat.DEBEZIUM_JSON:
             envelope = Envelope.of_debezium(str(self.spec.name), delivery.after, self.host.clock())
-        return ChangeSending(self.spec, writing, most_bytes, held, envelope)
+        form = self._form(client, columns, envelope)
+        if isinstance(form, AvroForm):
+            form.register(has_key=bool(self.spec.primary_key))
+        return form
 
     @contextmanager
-    def _writing(self, client: TopicClient, delivery: Delivery, keep_rejected: KeepRejected) -> Iterator[UpsertSending]:
+    def _writing(
+        self, client: TopicClient, columns: pa.Schema, delivery: Delivery, keep_rejected: KeepRejected
+    ) -> Iterator[UpsertSending]:
         """A transaction that nobody else can come between; committed with the position at the end."""
         # Whoever is refused here has not ended the transaction of the one who may write.
         known = self._position(client, settled=False)
         self.require_position(known, delivery)
         self._provide_topic(client)
+        form = self._form_of(client, columns, delivery)
         most_bytes = client.most_bytes()
         writing = client.begin(most_bytes)
         try:
@@ -200,7 +236,8 @@ class KafkaWriter(SinkWriter):
                     "the position of the topic moved while this refresh began. Nothing was written; it is tried again.",
                     where=self.where,
                 )
-            sending = self._sending(writing, most_bytes, held, delivery)
+            kind = UpsertSending if self._sink.mode is Mode.UPSERT else ChangeSending
+            sending = kind(self.spec, form, writing, most_bytes, held)
             yield sending
             if sending.rejected:
                 keep_rejected(sending.rejected)

@@ -29,9 +29,17 @@ ANSWER_SECONDS = 10.0
 _MOST_BYTES = 8 << 20
 _MOST_REFERENCES = 1_000
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+_POSTED = "application/vnd.schemaregistry.v1+json"
+_MOST_MESSAGE = 500
 _AS_DESCRIPTOR = "?format=serialized"
 # The codes of a registry for an id, a version or a subject that it does not have. Another 404 is of something else.
 _NOT_FOUND = (40401, 40402, 40403)
+
+
+class IncompatibleSchemaError(Exception):
+    """A schema that a registry does not take for its subject; the text is what it says."""
+
+    is_expected_of_extensions = True
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,21 @@ class RegistryClient:
             self._check_descriptors(schema)
         return schema
 
+    def register(self, subject: str, text: str) -> int:
+        """The id of a schema of Avro under a subject; one that is there already keeps its id.
+
+        Raises IncompatibleSchemaError for one that does not go with those of the subject.
+        """
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        status, body = self._ask(path, json.dumps({"schema": text}).encode())
+        if status in (409, 422):
+            raise IncompatibleSchemaError(_message(body) or f"it answers {status}")
+        found = self._read_answer(path, status, body)
+        schema_id = None if found is None else found.get("id")
+        if not isinstance(schema_id, int) or not 0 <= schema_id < 2**31:
+            raise self._no_answer("it has no number of a schema")
+        return schema_id
+
     def _check_descriptors(self, schema: RegisteredSchema) -> None:
         for text in (schema.text, *(text for _, text in schema.references)):
             try:
@@ -173,7 +196,9 @@ class RegistryClient:
 
     def _get(self, path: str) -> dict[str, Any] | None:
         """The object that an address of the registry has; None where it says that there is none."""
-        status, body = self._ask(path)
+        return self._read_answer(path, *self._ask(path))
+
+    def _read_answer(self, path: str, status: int, body: bytes) -> dict[str, Any] | None:
         try:
             found = json.loads(body)
         except (ValueError, RecursionError):
@@ -210,13 +235,17 @@ class RegistryClient:
             f"the schema registry at {url} answers {status}. Nothing was read; it is tried again.", where=self._where
         )
 
-    def _ask(self, path: str) -> tuple[int, bytes]:
+    def _ask(self, path: str, posted: bytes | None = None) -> tuple[int, bytes]:
         self._is_late = False
         late = threading.Timer(ANSWER_SECONDS, self._give_up)
         late.daemon = True
         late.start()
         try:
-            self._connection.request("GET", self._path + path, headers=self._headers)
+            if posted is None:
+                self._connection.request("GET", self._path + path, headers=self._headers)
+            else:
+                headers = {**self._headers, "Content-Type": _POSTED}
+                self._connection.request("POST", self._path + path, posted, headers)
             answer = self._connection.getresponse()
             body = answer.read(_MOST_BYTES + 1)
         except ssl.SSLCertVerificationError as error:
@@ -269,6 +298,16 @@ class RegistryClient:
                 f"{getattr(error, 'strerror', None) or type(error).__name__}. Correct them.",
                 where=self._where,
             ) from error
+
+
+def _message(body: bytes) -> str:
+    """The sentence of a registry about a schema that it does not take, shortened."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    message = found.get("message") if isinstance(found, dict) else None
+    return message[:_MOST_MESSAGE].rstrip(".") if isinstance(message, str) else ""
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
