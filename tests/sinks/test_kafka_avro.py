@@ -25,7 +25,8 @@ from freshline.sources.formats.framing import schema_id_of
 from freshline.sources.formats.registry import RegistryAddress
 from freshline.values.changed_rows import ChangedRows
 from tests.registry import running_registry
-from tests.sinks.kafka_topic import Host, Shipped, Topic, declared
+from tests.sinks.delivering import Host
+from tests.sinks.kafka_topic import Shipped, Topic, declared
 
 INNER = pa.struct([("at", pa.timestamp("us", "UTC")), ("m", pa.map_(pa.string(), pa.decimal128(10, 2)))])
 SCHEMA = pa.schema(
