@@ -524,7 +524,7 @@ def test_a_commit_that_another_overtook_is_not_there(spark, made, monkeypatch):
 def test_of_two_that_write_at_once_one_does(spark, made):
     path = made("k INT")
     one = spark.createDataFrame([(1,)], "k INT")
-    barrier = threading.Barrier(6)
+    barrier = threading.Barrier(6, timeout=60)
     found = []
 
     def write():

@@ -66,6 +66,7 @@ WITH_REASON: Mapping[str, str] = {
     "pathspec": "MPL-2.0: a tool of the documentation",
     "psycopg": "LGPL-3.0: an extra, imported unchanged and replaceable",
     "psycopg-binary": "LGPL-3.0: an extra, imported unchanged and replaceable",
+    "pytest-timeout": "MIT: `DFSG approved` beside it is Debian's opinion of that",
     "tqdm": "MPL-2.0 AND MIT: unchanged",
 }
 # How packages that do not use the words of SPDX call theirs.

@@ -403,10 +403,9 @@ def test_changes_computed_before_an_attempt_began_are_refused(sink, tmp_path):
 
 def test_two_writers_at_once_do_not_both_win(sink):
     send(sink.open(), table((1, "a")), position(1), whole=True)
-    before, outcomes, ready = position(1), [], threading.Barrier(2)
+    before, outcomes, ready = position(1), [], threading.Barrier(2, timeout=60)
 
-    def write(epoch):
-        writer = sink.open()
+    def write(epoch, writer):
         ready.wait()
         try:
             send(writer, table((1, f"of {epoch}")), position(2, epoch=epoch), before=before)
@@ -414,7 +413,7 @@ def test_two_writers_at_once_do_not_both_win(sink):
         except SinkFencedError:
             outcomes.append(None)
 
-    threads = [threading.Thread(target=write, args=(epoch,)) for epoch in (2, 3)]
+    threads = [threading.Thread(target=write, args=(epoch, sink.open())) for epoch in (2, 3)]
     for thread in threads:
         thread.start()
     for thread in threads:
