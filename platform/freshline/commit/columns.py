@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deltalake.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
 
-from freshline.commit.delta_log import exists, open_table
+from freshline.commit.delta_log import describe_table, exists
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.values.names import RESERVED_COLUMN, TableName
@@ -32,7 +32,7 @@ def input_columns(graph: Graph, warehouse: Warehouse, spec: TableSpec) -> dict[T
         known = graph.columns(name)
         path = warehouse.location(graph.spec(name))
         if known is None and exists(path):
-            names = (field.name for field in open_table(path).schema().fields)
+            names = (field.name for field in describe_table(path).schema.fields)
             known = tuple(column for column in names if not column.lower().startswith(RESERVED_COLUMN))
         if known is not None:
             found[name] = known
@@ -46,7 +46,7 @@ def input_types(graph: Graph, warehouse: Warehouse, spec: TableSpec) -> dict[Tab
     for name in spec.reads:
         path = warehouse.location(graph.spec(name))
         if exists(path):
-            fields = open_table(path).schema().fields
+            fields = describe_table(path).schema.fields
             found[name] = {
                 field.name.lower(): sql_type(field.type) for field in fields if not COMPARED & field.metadata.keys()
             }
@@ -55,7 +55,7 @@ def input_types(graph: Graph, warehouse: Warehouse, spec: TableSpec) -> dict[Tab
 
 def column_types(path: Path) -> dict[str, str]:
     """The columns of the newest version of a Delta table with their types, without those of freshline's own."""
-    fields = open_table(path).schema().fields
+    fields = describe_table(path).schema.fields
     return {field.name: sql_type(field.type) for field in fields if not field.name.lower().startswith(RESERVED_COLUMN)}
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,8 @@ from freshline.values.result import RefreshResult, State
 
 if TYPE_CHECKING:
     import deltalake
+
+    from freshline.compute.delta_tables import Description
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json\Z")
 # The file that says where the newest checkpoint is (PROTOCOL.md, "Last Checkpoint File").
@@ -47,7 +51,7 @@ class Commit:
     info: dict[str, Any]
     actions: tuple[dict[str, Any], ...]
 
-    @property
+    @cached_property
     def receipt(self) -> Receipt | None:
         return Receipt.from_json(self.info.get("userMetadata"))
 
@@ -125,24 +129,52 @@ def newest_version(path: Path) -> int | None:
         versions = [int(match.group(1)) for entry in log.iterdir() if (match := COMMIT_FILE.match(entry.name))]
     except OSError as error:
         raise _unreadable(log, error) from error
-    return max(versions, default=None)
+    if not versions:
+        return None
+    _remember(str(log), max(versions))
+    return max(versions)
 
 
 def _after_checkpoint(log: Path) -> int | None:
     """The newest version, found by asking for one commit after another from the last checkpoint on.
 
     A log keeps every commit for as long as its history is declared, tens of thousands for a table that is never older
-    than seconds, and a list of them costs as much as the rest of a check. None where the log names no checkpoint, or
-    its commit is not there, or so many follow that a list is cheaper.
+    than seconds, and a list of them costs as much as the rest of a check. Where it was found before, it is asked for
+    from there on. None where the log names no checkpoint, or its commit is not there, or so many follow that a list is
+    cheaper.
     """
-    try:
-        version = int(json.loads((log / LAST_CHECKPOINT).read_text(encoding="utf-8"))["version"])
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+    place = str(log)
+    seen = _seen.get(place)
+    found = None if seen is None else _last_in_row(place, seen)
+    if found is None:
+        try:
+            version = int(json.loads((log / LAST_CHECKPOINT).read_text(encoding="utf-8"))["version"])
+        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+            return None
+        found = _last_in_row(place, version)
+    if found is not None and found != seen:
+        _remember(place, found)
+    return found
+
+
+# The newest versions of logs that were found last. One that is not there any more is not believed.
+_seen: dict[str, int] = {}
+_MOST_SEEN = 10_000
+
+
+def _remember(log: str, version: int) -> None:
+    if len(_seen) >= _MOST_SEEN:
+        _seen.clear()
+    _seen[log] = version
+
+
+def _last_in_row(log: str, first: int) -> int | None:
+    """The last of the commits that follow each other from `first` on; None where it is not there, or many do."""
+    # A refresh asks some hundred times, and a Path takes ten times as long as its text.
+    if not os.path.exists(f"{log}/{first:020d}.json"):  # noqa: PTH110
         return None
-    if not (log / f"{version:020d}.json").exists():
-        return None
-    for later in range(version + 1, version + _MOST_AFTER_CHECKPOINT):
-        if not (log / f"{later:020d}.json").exists():
+    for later in range(first + 1, first + _MOST_AFTER_CHECKPOINT):
+        if not os.path.exists(f"{log}/{later:020d}.json"):  # noqa: PTH110
             return later - 1
     return None
 
@@ -163,14 +195,33 @@ def newest_commit(path: Path) -> Path | None:
 
 
 def read_commit(path: Path, version: int) -> Commit | None:
-    """One commit, None where its file is gone from the log. Raises SourceError for one that cannot be read."""
+    """One commit, None where its file is gone from the log. Raises SourceError for one that cannot be read.
+
+    Others have the same object.
+    """
     file = path / "_delta_log" / f"{version:020d}.json"
     try:
-        found = _actions(file)
+        facts = file.stat()
+        if facts.st_size > _MOST_KEPT_BYTES:
+            return _commit(version, _actions(file))
+        # Nobody changes a commit, but a log may lose it and get another one.
+        return _kept_commit(file, version, facts.st_ino, facts.st_mtime_ns, facts.st_size)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise _unreadable(file, error) from error
+
+
+# A refresh asks for the same few commits some twenty times.
+_MOST_KEPT_BYTES = 1 << 16
+
+
+@lru_cache(maxsize=256)
+def _kept_commit(file: Path, version: int, *_identity: int) -> Commit:
+    return _commit(version, _actions(file))
+
+
+def _commit(version: int, found: Sequence[dict[str, Any]]) -> Commit:
     info: dict[str, Any] = {}
     actions = []
     for action in found:
@@ -341,11 +392,27 @@ def commit_sizes(path: Path, most: int) -> list[CommitSize]:
 
 def open_table(path: Path, version: int | None = None) -> deltalake.DeltaTable:
     """The table in delta-rs, to be read only. Raises SourceError where it cannot be opened."""
+    with _reading(path, version):
+        return _opened(path, version)
+
+
+def describe_table(path: Path, version: int | None = None) -> Description:
+    """The columns and settings of a version, None for the newest. Raises SourceError where it cannot be opened."""
+    from freshline.compute.delta_tables import describe
+
+    with _reading(path, version):
+        number = newest_version(path) if version is None else version
+        # delta-rs says of a folder without a version that there is none.
+        return describe(path, _opened(path, None).version() if number is None else number)
+
+
+@contextmanager
+def _reading(path: Path, version: int | None) -> Iterator[None]:
     # Commits are read without it, and for `freshline plan` they are all that is read.
     from deltalake.exceptions import DeltaError
 
     try:
-        return _opened(path, version)
+        yield
     except (DeltaError, OSError) as error:
         raise SourceError(
             f"cannot read the Delta table at {path}{'' if version is None else f' at version {version}'}: {error}",
@@ -365,7 +432,7 @@ def _opened(path: Path, version: int | None) -> deltalake.DeltaTable:
 
 def table_id(path: Path) -> str:
     """The id in the table's metadata."""
-    return str(open_table(path).metadata().id)
+    return str(describe_table(path).metadata.id)
 
 
 def newest_epoch(path: Path) -> int:
@@ -602,14 +669,14 @@ def classify(
         return Changes(name, before, after, ChangeKind.APPEND, log=True, rows=kept)
     added = [add for commit in commits for add in commit.data_actions("add")]
     rows = sum(changed_rows(commit) for commit in commits)
-    old, new = open_table(path, before.version), open_table(path, after.version)
+    old, new = describe_table(path, before.version), describe_table(path, after.version)
     noted = any("metaData" in action for commit in commits for action in commit.actions)
     was, now = (_columns(table, log=log, declared=declared) if noted else {} for table in (old, new))
     gained = tuple(column for column in now if column not in was)
     if list(was.items()) != [(column, field) for column, field in now.items() if column not in gained]:
         about = ", ".join(_differences(was, now))
         return Changes(name, before, after, ChangeKind.SCHEMA_CHANGED, log=log, rows=rows, detail=about)
-    settings = [table.metadata().configuration for table in (old, new)]
+    settings = [table.metadata.configuration for table in (old, new)]
     # It may have been off in between.
     settings += [
         each["metaData"].get("configuration") or {} for c in commits for each in c.actions if "metaData" in each
@@ -657,9 +724,9 @@ def _is_committed_anew(path: Path, before: TablePosition, after: TablePosition) 
     return receipt is not None and before.is_other_writers(position_at(before.table_id, before.version, receipt))
 
 
-def _columns(table: deltalake.DeltaTable, *, log: bool, declared: frozenset[str] | None) -> dict[str, Any]:
+def _columns(table: Description, *, log: bool, declared: frozenset[str] | None) -> dict[str, Any]:
     """The columns of a table as JSON; of a log without the one that it gains with a watermark, which changes no row."""
-    fields: list[Any] = json.loads(table.schema().to_json())["fields"]
+    fields: list[Any] = json.loads(table.schema.to_json())["fields"]
     for field in fields:
         # Each insert may move it.
         field["metadata"].pop("delta.identity.highWaterMark", None)

@@ -27,8 +27,8 @@ from pyspark.sql.types import StructField, StructType
 from freshline.commit.delta_log import (
     Newest,
     changed_rows,
+    describe_table,
     newest_version,
-    open_table,
     read_commit,
     read_newest,
     table_id,
@@ -163,7 +163,7 @@ def overwrite_table(
 
 def stored_schema(path: Path) -> StructType:
     """The columns of the newest version of a table as Spark has them, read from its log without Spark."""
-    return StructType.fromJson(json.loads(open_table(path).schema().to_json()))
+    return StructType.fromJson(json.loads(describe_table(path).schema.to_json()))
 
 
 def _has_columns_of(rows: DataFrame, path: Path) -> bool:

@@ -15,13 +15,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from freshline.compute.arrow_rows import are_served, is_exact
-from freshline.compute.delta_tables import shared_table
+from freshline.compute.delta_tables import Description, describe
 from freshline.compute.few_changes import plain_values
 from freshline.compute.inputs import Pinned, is_shown
 from freshline.compute.materialize import FEW_ROWS, MOST_BYTES
@@ -48,7 +47,7 @@ def few_changed(spec: TableSpec, pinned: Pinned, changes: Changes) -> pa.Table |
     if recorded is None or not spec.primary_key:
         return None
     try:
-        table = shared_table(pinned.path, pinned.position.version)
+        table = describe(pinned.path, pinned.position.version)
     except DeltaError:
         return None
     kinds = _served_columns(table, spec.primary_key)
@@ -74,11 +73,11 @@ def _files_of(changes: Changes) -> RecordedFiles | None:
     return found
 
 
-def _served_columns(table: DeltaTable, keys: Sequence[str]) -> StructType | None:
+def _served_columns(table: Description, keys: Sequence[str]) -> StructType | None:
     """The columns that queries see; None where values of one of them are not read and compared here."""
-    if not is_plain(table):
+    if not is_plain(table.protocol, table.metadata):
         return None
-    fields = StructType.fromJson(json.loads(table.schema().to_json())).fields
+    fields = StructType.fromJson(json.loads(table.schema.to_json())).fields
     shown = StructType([field for field in fields if is_shown(field.name)])
     kinds = {field.name: field.dataType for field in shown.fields}
     return shown if are_served(shown) and all(key in kinds and is_exact(kinds[key]) for key in keys) else None

@@ -17,8 +17,9 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Metadata
 from deltalake.exceptions import DeltaError
+from deltalake.table import ProtocolVersions
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
@@ -52,7 +53,7 @@ def read_small(
     except DeltaError:
         # Delta itself says what is wrong with the table, in the words that the rest of freshline knows.
         return None
-    if not is_plain(table):
+    if not is_plain(table.protocol(), table.metadata()):
         return None
     found = (
         [Path(unquote(uri.removeprefix("file://"))) for uri in table.file_uris()]
@@ -96,7 +97,7 @@ def files_of_batches(path: Path, version: int, seqs: Sequence[int]) -> list[str]
         table = shared_table(path, version)
     except DeltaError:
         return None
-    if not is_plain(table):
+    if not is_plain(table.protocol(), table.metadata()):
         return None
     files = pa.table(table.get_add_actions(flatten=True))
     least, greatest = f"min.{SEQ}", f"max.{SEQ}"
@@ -115,11 +116,10 @@ def _named(path: Path, files: Sequence[str]) -> list[Path]:
     return [path / unquote(file) for file in files]
 
 
-def is_plain(table: DeltaTable) -> bool:
+def is_plain(protocol: ProtocolVersions, metadata: Metadata) -> bool:
     """Whether files have rows as the table has them."""
-    metadata = table.metadata()
     return (
-        table.protocol().min_reader_version == 1
+        protocol.min_reader_version == 1
         and not metadata.partition_columns
         and "delta.columnMapping.mode" not in metadata.configuration
     )
