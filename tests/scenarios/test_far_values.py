@@ -13,9 +13,13 @@ from freshline.refresh.time_partitions import partitions_of
 from freshline.values.names import TableName
 from freshline.values.partition import PartitionState
 from freshline.values.spec import Mode, TableSpec
+from tests.lanes import long_but
 from tests.plain_lab import PlainLab
 from tests.scenarios.tables import declare, fill, follow
 
+DAY = "RANGE BETWEEN INTERVAL '1' DAY PRECEDING AND CURRENT ROW"
+SESSIONS = "TABLE(SESSION(TABLE s PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10' MINUTE))"
+FIRST, LAST = "TIMESTAMP'0001-01-01 00:00:00'", "TIMESTAMP'9999-12-31 23:59:59.999999'"
 FAR = ("DATE'9999-12-31'", "DATE'+10000-01-01'", "DATE'0001-01-01'", "DATE'-0044-03-15'")
 
 
@@ -151,3 +155,35 @@ def test_the_sign_of_a_zero_is_stored_as_the_query_has_it(lab, options):
     assert outcome.error is None, outcome.error
     stored = {row["id"]: (str(row["x"]), str(row["s"]["x"])) for row in lab.rows("t")}
     assert stored == {0: ("0.0", "0.0"), 1: ("-0.0", "0.0"), 2: ("0.0", "-0.0")}
+
+
+@pytest.mark.parametrize(
+    "query",
+    long_but(
+        ["SELECT id, ts, v FROM s", "SELECT ts, collect_list(v) AS n FROM s GROUP BY ts"],
+        [
+            "SELECT id, ts, v FROM s",
+            "SELECT ts, collect_list(v) AS n FROM s GROUP BY ts",
+            "SELECT k, min(ts) AS a, max(ts) AS b FROM s GROUP BY k",
+            "SELECT s.id, s.ts, u.w FROM s LEFT JOIN u ON s.ts = u.ts",
+            f"SELECT id, sum(v) OVER (PARTITION BY k ORDER BY ts {DAY}) AS n, ts FROM s",
+            f"SELECT k, window_start, count(*) AS n FROM {SESSIONS} GROUP BY k, window_start",
+            "SELECT struct(ts) AS q, count(*) AS n FROM s GROUP BY struct(ts)",
+        ],
+    ),
+)
+def test_changes_of_rows_with_the_first_and_the_last_time_are_followed(lab, query):
+    fill(lab, "s", "id INT, k INT, ts TIMESTAMP, v INT", "(1, 1, TIMESTAMP'2026-01-02 03:04:05', 1), (2, 1, NULL, 2)")
+    fill(lab, "u", "ts TIMESTAMP, w INT", f"({FIRST}, 1)")
+    declare(lab, query)
+    assert lab.refresh("t").error is None
+    for change in (
+        f"INSERT INTO s VALUES (4, 1, {FIRST}, 4), (5, 2, {LAST}, 9), (6, 1, TIMESTAMP'0001-01-01 12:00:00', 2)",
+        "UPDATE s SET v = v + 1 WHERE id IN (4, 5)",
+        f"UPDATE s SET ts = {FIRST} WHERE id = 1",
+        "DELETE FROM s WHERE id IN (4, 5)",
+    ):
+        lab.sql(change)
+        outcome = lab.refresh("t")
+        assert outcome.error is None, outcome.error
+        assert lab.verify("t").equal, change

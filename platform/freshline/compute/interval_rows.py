@@ -42,7 +42,7 @@ from pyspark.sql.types import (
 from freshline.compute.covering_ranges import cover_ranges
 from freshline.compute.keys import BROADCAST_KEYS, Keys, keys_of
 from freshline.compute.literal import EPOCH, sql_literal
-from freshline.compute.materialize import FEW_ROWS, materialize_once
+from freshline.compute.materialize import FEW_ROWS, has_rows, materialize_once
 from freshline.query.rules.affected_interval import AffectedInterval, AffectedSessions, Bound, Counted, Matches
 from freshline.values.names import quoted
 
@@ -146,7 +146,7 @@ class MatchIntervalRows(IntervalRows):
         text = _text(began, ">", least, began, "<=", OPEN)
         on = [*_same(_key(stretch.key_columns)), F.unix_micros(F.col(began)) > F.col(_HIGH)]
         behind = table if text is None else table.where(text)
-        if not behind.join(_sent(ended, count), on, "left_semi").take(1):
+        if not has_rows(behind.join(_sent(ended, count), on, "left_semi")):
             return None
         return replace(self, rows=ended, count=count, ends=_ends(ended, count, _LOW, _HIGH))
 
@@ -281,7 +281,7 @@ def _match_interval_rows(
     times = _times(matches, changed)
     lone = F.bool_or(F.col(_AT).isNull()).alias("lone")
     bounds, many = materialize_once(times.groupBy(*names).agg(F.min(_AT).alias(_AT), lone, F.max(_AT).alias(_LAST)))
-    if bounds.where("lone").take(1):
+    if has_rows(bounds.where("lone")):
         # A row without a time stands before all others.
         return None
     first = bounds.select(*names, _AT)
@@ -307,7 +307,7 @@ def _match_interval_rows(
     low = F.coalesce(_LOW, F.col(_AT) - within + 1).alias(_LOW)
     unknown = (F.col("matches").isNotNull() & F.col(_LOW).isNull()).alias("unknown")
     found, count = materialize_once(rows.select(*names, low, F.lit(OPEN).alias(_HIGH), _LAST, unknown))
-    if found.where("unknown").take(1):
+    if has_rows(found.where("unknown")):
         return None
     found = found.drop("unknown")
     named = found.toDF(*numbered, _LOW, _HIGH, _LAST)

@@ -42,7 +42,7 @@ from pyspark.sql.types import (
 from freshline.compute.arrow_rows import ArrowRows, are_served, in_spark, take
 from freshline.compute.covering_ranges import near_values, time_condition
 from freshline.compute.literal import EPOCH, for_literal, from_spark, partition_predicate, sql_literal
-from freshline.compute.materialize import FEW_ROWS, LIKELY_MANY, materialize_once
+from freshline.compute.materialize import FEW_ROWS, LIKELY_MANY, has_rows, materialize_once
 from freshline.compute.netting import NET, counted_by_value, is_compared, is_loosely_equal, net
 from freshline.compute.read_only import read_only
 from freshline.compute.searches import Searches
@@ -218,7 +218,7 @@ def find_keys(
     if declared is not None and not is_as_declared(spark, affected, declared, stored):
         return Reason("REWRITE_MISMATCH")
     for query, reason in affected.guards:
-        if searches.that_find([query]) and read_only(spark, query).select(F.lit(1)).take(1):
+        if searches.that_find([query]) and has_rows(read_only(spark, query)):
             return reason
     fields = {field.name.lower(): field for field in schema.fields}
     if not set(affected.columns) <= fields.keys():

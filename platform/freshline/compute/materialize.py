@@ -55,6 +55,11 @@ _PLAIN = (
 _PLAIN_NAME = re.compile("[a-z][0-9]*")
 
 
+def has_rows(rows: DataFrame) -> bool:
+    """Whether there is a row. No value of it comes to Python, which has not all times that Spark has."""
+    return bool(rows.select(F.lit(1)).take(1))
+
+
 def collect_if_small(rows: DataFrame, most: int = FEW_ROWS) -> tuple[DataFrame, int] | None:
     """The rows as a relation of the driver, and how many; None where there are more than `most`.
 

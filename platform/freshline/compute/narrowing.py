@@ -12,6 +12,7 @@ from pyspark.sql.types import DateType, TimestampType
 
 from freshline.compute.covering_ranges import near_values, time_condition
 from freshline.compute.keys import Keys
+from freshline.compute.materialize import has_rows
 from freshline.compute.searches import timestamp_field
 from freshline.query.rules.time_distance import TimeDistance
 from freshline.values.names import quoted
@@ -47,7 +48,7 @@ def _choices(keys: Keys, reaches: Sequence[TimeDistance]) -> Iterable[tuple[str,
     if len(nullable) > 1:
         # Below a FULL JOIN each row has the time of one side at least.
         without = " AND ".join(f"{quoted(_named(keys, column))} IS NULL" for column in nullable)
-        if not keys.rows.where(without).take(1):
+        if not has_rows(keys.rows.where(without)):
             yield tuple(nullable)
 
 

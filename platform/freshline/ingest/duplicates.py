@@ -18,7 +18,7 @@ from freshline.compute.execution import suited_to
 from freshline.compute.inputs import HASH, INGESTED_AT, SEQ
 from freshline.compute.keys import keys_of
 from freshline.compute.log_keys import Bits, KnownKeys, LogKeys, bits_of, collect_bits, no_keys, read_keys
-from freshline.compute.materialize import materialize_once
+from freshline.compute.materialize import has_rows, materialize_once
 from freshline.compute.small_tables import files_of_batches, read_small
 from freshline.sources.changes import (
     as_sent,
@@ -150,7 +150,7 @@ def _mark_redelivered(
     if before is None:
         keys = [F.col(quoted(name)) for name in key]
         counted = good.groupBy(*keys).agg(F.count(F.lit(1)).alias("_freshline_times"))
-        twice = bool(counted.where("_freshline_times > 1").select(F.lit(1)).take(1))
+        twice = has_rows(counted.where("_freshline_times > 1"))
         stored = _recent(log, _stored(spark, log.path))
         marked = _mark_known(spark, log, rows, good.select(*keys).distinct(), stored, stored_count, few=False)
         return mark_duplicates(marked, spec) if twice else marked, None

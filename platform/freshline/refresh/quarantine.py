@@ -26,6 +26,7 @@ from freshline.commit.write import append_rows, create_table, fenced_session, se
 from freshline.compute.constraints import TABLE_QUARANTINE_SCHEMA
 from freshline.compute.fold import has_key
 from freshline.compute.inputs import FILE, RECORD, SEQ, Pinned
+from freshline.compute.materialize import has_rows
 from freshline.errors import FencedError
 from freshline.plan.disk import HISTORY_SECONDS
 from freshline.refresh.runtime import Runtime
@@ -174,7 +175,7 @@ def keep_rejected(
     if not isinstance(log, SourceSpec) or not log.is_log:
         # A table that is read in place keeps them itself; they are counted.
         return rejected.count()
-    if not rejected.select(F.lit(1)).take(1):
+    if not has_rows(rejected):
         return 0
     assert spec.columns is not None
     assert spec.merge is not None

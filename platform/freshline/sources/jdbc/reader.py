@@ -24,6 +24,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from freshline.commit.delta_log import exists
 from freshline.compute.cancellation import Cancellation
 from freshline.compute.inputs import FILE, RECORD, SEQ
+from freshline.compute.literal import collect_for_message
 from freshline.errors import DatabaseError, DatabaseRefusedError
 from freshline.sources.databases.format import BROKEN
 from freshline.sources.databases.netting import KEPT, changed_rows, gone_rows, stored_rows
@@ -299,7 +300,8 @@ class QueryReader(SpillingReader[QueryInspection, QueryPortion]):
     def _require_unique(self, found: DataFrame, asked: TablePart) -> None:
         keys: list[Column] = [F.col(f"{PARSED}.{quoted(key)}") for key in self.spec.primary_key]
         is_known = F.col(BROKEN).isNull()
-        twice = found.where(is_known).groupBy(*keys).count().where("count > 1").drop("count").limit(1).collect()
+        repeated = found.where(is_known).groupBy(*keys).count().where("count > 1").drop("count").limit(1)
+        twice = collect_for_message(repeated)
         if twice:
             raise not_unique(asked, tuple(twice[0]), where=self.where)
 

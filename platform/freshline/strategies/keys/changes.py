@@ -54,7 +54,7 @@ from freshline.compute.keys import (
     reads_as_declared,
     why_not,
 )
-from freshline.compute.materialize import FEW_ROWS, materialize_once
+from freshline.compute.materialize import FEW_ROWS, has_rows, materialize_once
 from freshline.compute.narrowing import narrow
 from freshline.compute.netting import is_ordered
 from freshline.compute.read_only import read_declared
@@ -361,7 +361,7 @@ def _by_first_rows(sides: _Sides, by: Sequence[Order]) -> KeyChanges | Reason:
         last = target.orderBy(*_order(by, every.columns, backwards=True)).limit(1)
         candidates = candidates.unionAll(last.withColumn(_IS_END, F.lit(True)))
     new, many = materialize_once(candidates.orderBy(*order, F.col(_IS_END)).limit(rows.count))
-    if is_full and new.where(_IS_END).take(1):
+    if is_full and has_rows(new.where(_IS_END)):
         return Reason("TOP_N", f"rows behind the first {rows.count:,} follow")
     new = new.drop(_IS_END)
     columns = [F.col(quoted(name)) for name in keys.columns]

@@ -26,7 +26,7 @@ from freshline.compute.constraints import leave_out
 from freshline.compute.inputs import Pinned, read_net_images, read_net_signed, read_version, read_whole
 from freshline.compute.keys import INSERT, OP, Keys, difference_by_bag, difference_by_key, keys_of
 from freshline.compute.literal import sql_literal
-from freshline.compute.materialize import materialize_once
+from freshline.compute.materialize import has_rows, materialize_once
 from freshline.keyed.batches import CAME, ENTRY, FROM, GONE, LAYER, STATE, TIMER
 from freshline.plan.step import Noop
 from freshline.query.rules.algebra import SIGN
@@ -176,7 +176,7 @@ def _has_due(process: _Process, kept: KeyEntries) -> bool | None:
     attempt = process.attempt
     if not attempt.spec.has_timers:
         return False
-    return _unless_damaged(attempt, kept, lambda: bool(kept.entries(attempt.spark).where(process.due).take(1)))
+    return _unless_damaged(attempt, kept, lambda: has_rows(kept.entries(attempt.spark).where(process.due)))
 
 
 def _unless_damaged(attempt: Attempt, kept: KeyEntries, read: Callable[[], Found]) -> Found | None:
@@ -314,7 +314,7 @@ def _check_key(process: _Process, new: DataFrame, keys: Keys) -> None:
     spec, target = process.attempt.spec, process.target
     check_key(new, spec)
     is_part = {column.lower() for column in keys.columns} <= {key.lower() for key in spec.primary_key}
-    if keys.count and is_part and not new.where(ADDED).take(1):
+    if keys.count and is_part and not has_rows(new.where(ADDED)):
         return  # all rows that may have such a primary key are computed again
     near = keys_of(new.select(*[F.col(quoted(key)) for key in spec.primary_key]).distinct()).near(None)
     stored = target if near is None else target.where(near)

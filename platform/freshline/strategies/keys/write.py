@@ -18,6 +18,7 @@ from freshline.compute.arrow_rows import ArrowRows
 from freshline.compute.fold import read_before_constraints
 from freshline.compute.inputs import read_inserted, read_upserted, shadow_inputs
 from freshline.compute.keys import INSERT, OP
+from freshline.compute.materialize import has_rows
 from freshline.refresh.attempt import Attempt, NotIncremental, Work
 from freshline.strategies.keys.changes import KeyChanges, find_changes, refold
 from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
@@ -78,4 +79,4 @@ def _is_only_added(changed: DataFrame | ArrowRows) -> bool:
     """Whether no stored row is changed or goes away."""
     if isinstance(changed, ArrowRows):
         return changed.where(OP, INSERT, is_so=False).count == 0
-    return not changed.where(F.col(OP) != INSERT).take(1)
+    return not has_rows(changed.where(F.col(OP) != INSERT))
