@@ -66,6 +66,20 @@ def test_versions_follow_the_table_and_stops_leave_whole_ones(exported, tmp_path
     assert lab.refresh("other").error.code == "SINK_FENCED"
 
 
+def test_a_column_that_the_table_lost_is_in_no_version_from_then_on(exported, tmp_path):
+    lab, folder = exported, tmp_path / "exports"
+    lab.sql("INSERT INTO ord VALUES (1, 'a', array('x'))")
+    refreshed(lab)
+    query = "SELECT id, tags FROM ord WHERE id < 100"
+    lab.declare(f"CREATE MATERIALIZED TABLE big FRESHNESS = INTERVAL '1' MINUTE AS {query}")
+    refreshed(lab, "big", full=True)
+    for full in (False, True):
+        refreshed(lab, full=full)
+        current = folder / json.loads((folder / "CURRENT").read_text())["folder"]
+        assert pq.read_table(current).to_pylist() == [{"id": 1, "tags": ["x"]}]
+        assert lab.verify("out").equal
+
+
 def test_freshline_reads_its_own_csv(lab, tmp_path):
     columns = (
         "k STRING, `x\"'` INT, d DECIMAL(20,3), f FLOAT, g DOUBLE, b BINARY, t TIMESTAMP, n TIMESTAMP_NTZ, o BOOLEAN, "

@@ -195,8 +195,12 @@ def _require_types(attempt: Attempt, pinned: Pinned) -> None:
 
 
 def _require_no_lost_column(attempt: Attempt, pinned: Pinned) -> None:
-    """Raises SinkSchemaError where the sink has columns that the table has no more: their values would stay."""
-    if not exists(attempt.path) or attempt.receipt is None:
+    """Raises SinkSchemaError where the sink has columns that the table has no more: their values would stay.
+
+    A sink of whole versions begins each of them without what was there before.
+    """
+    sink = attempt.spec.sink
+    if not exists(attempt.path) or attempt.receipt is None or sink is None or not sink.takes_changes:
         return
     now = {field.name.lower() for field in _columns(pinned).fields}
     lost = [field.name for field in stored_schema(attempt.path).fields if field.name.lower() not in now]
