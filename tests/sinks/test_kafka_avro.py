@@ -179,6 +179,10 @@ def test_texts_that_are_no_utf8_are_found_within_others_too():
     within = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), bad)
     assert broken_rows(pa.RecordBatch.from_arrays([pa.array([1, 2, 3]), within], ["id", "a"])) == [1]
     assert broken_rows(batch()) == []
+    # Beside them may stand years that Python has not.
+    times = pa.array([2**62, None, 0], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    both = pa.StructArray.from_arrays([bad, times], ["text", "at"])
+    assert broken_rows(pa.RecordBatch.from_arrays([both], ["r"])) == [1]
 
 
 def test_a_registry_that_refuses_is_an_error_of_the_sink(registry):

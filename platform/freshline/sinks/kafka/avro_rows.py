@@ -123,10 +123,11 @@ def broken_rows(rows: pa.RecordBatch) -> list[int]:
     for column in rows.columns:
         if not _has_texts(column.type):
             continue
+        values = column.cast(_plain(column.type))
         try:
-            column.to_pylist()
+            values.to_pylist()
         except UnicodeDecodeError:
-            found.update(at for at in range(len(column)) if not _is_readable(column, at))
+            found.update(at for at in range(len(values)) if not _is_readable(values, at))
     return sorted(found)
 
 
