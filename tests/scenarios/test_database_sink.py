@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from dagster import AssetKey
 
+from freshline.commit.warehouse import Warehouse
+from freshline.dagster.materialize import Materialization, version_metadata
 from freshline.values.names import TableName
 from tests.crashes import crash
 from tests.databases import Database
@@ -50,6 +53,13 @@ def test_the_first_refresh_makes_the_table_and_later_ones_send_changes(orders, d
     first = refreshed(orders)
     assert (first.strategy, first.rows_in, first.rows_out) == ("full", 2, 2)
     assert there(database) == [(1, 10.5, "a"), (3, 30.0, None)]
+
+    # Its rows are in the database, not in its own table.
+    shown = next(status for status in orders.status() if str(status.table) == "out")
+    assert (shown.rows, shown.size_bytes, shown.files) == (None, None, None)
+    spec = orders.runtime.graph.spec(shown.table)
+    asked = Materialization(spec, AssetKey("out"), Warehouse(orders.settings.warehouse))
+    assert "dagster/row_count" not in version_metadata(asked, first.version)
 
     assert refreshed(orders).reason.startswith("NOTHING_NEW")
     orders.sql("INSERT INTO ord VALUES (4, 40, '')")

@@ -60,7 +60,7 @@ from freshline.plan.request import BACKFILL, LIVE, MANUAL
 from freshline.report.samples import Mask, read_sample
 from freshline.report.table_text import printable
 from freshline.values.names import TableName
-from freshline.values.result import Strategy
+from freshline.values.result import Strategy, TableKind, kind_of
 from freshline.values.spec import Mode, Spec, TableSpec
 
 _STEP_EVENTS = (
@@ -392,7 +392,8 @@ def version_metadata(asked: Materialization, version: int) -> dict[str, Any]:
     """
     path = asked.warehouse.location(asked.spec)
     metadata: dict[str, Any] = {}
-    rows = delta_log.count_rows(path, version)
+    # The rows of a sink are in its system.
+    rows = None if kind_of(asked.spec) is TableKind.SINK else delta_log.count_rows(path, version)
     if rows is not None:
         metadata["dagster/row_count"] = rows
     schema = column_schema(asked.spec, path, version=version, descriptions=asked.descriptions)

@@ -325,7 +325,8 @@ def _inspect(
             return replace(nothing, quarantined=quarantined)
         receipt = newest.receipt
         # The rows of a sink are in its system, which is not asked here.
-        rows = None if kind_of(spec) is TableKind.SINK else count.rows(path, newest.version, None)
+        is_sink = kind_of(spec) is TableKind.SINK
+        rows = None if is_sink else count.rows(path, newest.version, None)
         if spec.is_read_in_place:
             return _Inspection(
                 lag_facts_at(spec, driving, check, newest, path, now),
@@ -345,7 +346,7 @@ def _inspect(
             carried=receipt is not None and receipt.maintenance,
             event_time=recorded_event_time(spec, receipt) if isinstance(spec, SourceSpec) else None,
             event_timestamp=count.event_time(spec, path, newest.version, now),
-            files=count.files(path, newest.version),
+            files=(None, None) if is_sink else count.files(path, newest.version),
             cut={} if receipt is None else _cut(spec, receipt),
             cut_ahead={} if receipt is None else receipt.cut_ahead,
         )

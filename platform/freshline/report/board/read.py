@@ -152,7 +152,8 @@ class BoardReader:
         try:
             return replace(
                 page,
-                sample=read_sample(self._warehouse.location(spec), most, mask),
+                # Those of a sink are in its system.
+                sample=None if graph.is_sink(name) else read_sample(self._warehouse.location(spec), most, mask),
                 quarantine=read_quarantine(self._warehouse.rejections(spec), most, mask),
             )
         except FreshlineError as error:
