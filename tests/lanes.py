@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from freshline.testing.claims import claims_of
+
 
 def long_but(kept: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
     """The cases for `parametrize`, of which all but `kept` are in the long lane; tuples have a value for each argument.
@@ -23,6 +25,14 @@ def long_but(kept: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
 def few_or_many(few: Any, many: Any) -> list[Any]:
     """The sizes of a claim about random cases for `parametrize`: few in `make test`, many in the long lane."""
     return [pytest.param(few, id="few"), pytest.param(many, id="many", marks=pytest.mark.long)]
+
+
+def all_but(kept: Iterable[str], suite: type[Any]) -> frozenset[str]:
+    """The claims of a suite for `in_long_lane`, without these. Raises ValueError for a name that is no claim of it."""
+    kept, names = frozenset(kept), frozenset(claims_of(suite))
+    if unknown := sorted(kept - names):
+        raise ValueError(f"no such claim: {unknown}")
+    return names - kept
 
 
 def is_in_long_lane(item: pytest.Item) -> bool:

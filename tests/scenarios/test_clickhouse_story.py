@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from freshline.testing.sinks import SinkConformance
 from tests.crashes import crash
-from tests.lanes import long_but
+from tests.lanes import all_but, long_but
+from tests.sinks.systems import OWN, ClickHouseSystem, prepared
 
 pytestmark = pytest.mark.slow
 
@@ -74,3 +76,14 @@ def test_a_stop_at_any_point_loses_and_repeats_nothing(orders, clickhouse, datab
     clickhouse.ask(f"DROP VIEW {database}.orders")
     assert refreshed(orders, full=True).strategy == "full"
     assert orders.verify("out").equal
+
+
+class TestClickHouse(SinkConformance):
+    """The claims about every sink."""
+
+    in_long_lane = all_but(OWN, SinkConformance)
+
+    @pytest.fixture
+    def system(self, lab, clickhouse, monkeypatch):
+        with prepared(ClickHouseSystem(lab, clickhouse), monkeypatch) as made:
+            yield made

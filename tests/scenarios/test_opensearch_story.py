@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from freshline.testing.sinks import SinkConformance
 from tests.crashes import crash
-from tests.lanes import long_but
+from tests.lanes import all_but, long_but
+from tests.sinks.systems import OWN, OpenSearchSystem, prepared
 
 SINK = "WITH ('connector' = 'opensearch', 'url' = '%s', 'index' = '%s'%s)"
 
@@ -120,3 +122,14 @@ def test_savepoints_new_columns_and_other_sinks(orders, opensearch, index):
     refreshed(orders)
     assert {key: row["twice"] for key, row in opensearch.documents(index).items()} == {"1": 20, "2": 40}
     assert orders.verify("out").equal
+
+
+class TestOpenSearch(SinkConformance):
+    """The claims about every sink."""
+
+    in_long_lane = all_but(OWN, SinkConformance)
+
+    @pytest.fixture
+    def system(self, lab, opensearch, monkeypatch):
+        with prepared(OpenSearchSystem(lab, opensearch), monkeypatch) as made:
+            yield made

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from freshline.testing import ClaimsError, check_sink
-from freshline.testing.claims import claims_of
+from freshline.testing.claims import ClaimError, claims_of
 from freshline.testing.sinks import SinkConformance
+from tests.lanes import long_but
+from tests.sinks.systems import OWN
 from tests.sources.stranger import PAGES, code_of_page, on_the_path, write_package
 
 MODULES = ("sqlite_sink", "sqlite_writer")
+CLAIMS = claims_of(SinkConformance)
 ENTRIES = {"freshline.sinks": {"sqlite": "sqlite_sink:SqliteSink"}}
 pytestmark = pytest.mark.spark
 
@@ -44,10 +47,16 @@ def system():
     return found["Sqlite"]
 
 
-@pytest.mark.slow
-def test_the_sink_of_the_page_fulfils_every_claim(spark, install, system):
+def only(claim):
+    """The claims that are left out where this one is tried."""
+    return [name for name in CLAIMS if name != claim]
+
+
+# One by one, because all of them take minutes.
+@pytest.mark.parametrize("claim", long_but(OWN, CLAIMS))
+def test_the_sink_of_the_page_fulfils_every_claim(spark, install, system, claim):
     install()
-    check_sink(system, spark=spark)
+    check_sink(system, spark=spark, leave_out=only(claim))
 
 
 MOVE = "            self._move(connection, delivery)\n        self.host"
@@ -81,7 +90,7 @@ PLANTED = {
 def test_a_planted_mistake_is_found(spark, install, system, planted):
     line, other, claim = PLANTED[planted]
     install(line, other)
-    names = claims_of(SinkConformance)
     with pytest.raises(ClaimsError) as raised:
-        check_sink(system, spark=spark, leave_out=[name for name in names if name != claim])
-    assert raised.value.broken.keys() == {claim}
+        check_sink(system, spark=spark, leave_out=only(claim))
+    # By what was found, and not by another failure.
+    assert isinstance(raised.value.broken[claim], ClaimError)
