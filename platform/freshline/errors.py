@@ -669,7 +669,7 @@ class LookupAnswerError(SourceError):
         shown = ", ".join(f"{name} = {value!r}" for name, value in self.key.items())
         super().__init__(
             f"{source} has no row to give for {shown}: {why}. Correct the service or the declaration, or set "
-            "'lookup.on-error' = 'null'.",
+            "'lookup.on-error' to 'null' or 'quarantine'.",
             where=where,
         )
 

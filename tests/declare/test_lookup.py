@@ -54,7 +54,7 @@ def test_the_declared_options_stand_in_the_connection(project):
         (GIVEN + ", 'header.Authorization' = 'Bearer abc'", None, "REFERENCE", "is a secret"),
         (GIVEN + ", 'header.X Y' = 'z'", None, "OPTION_VALUE", "the name of a header"),
         (GIVEN + ", 'row' = 'data'", None, "OPTION_VALUE", "a JSON pointer"),
-        (GIVEN + ", 'lookup.on-error' = 'ignore'", None, "OPTION_VALUE", "Accepted is fail or null"),
+        (GIVEN + ", 'lookup.on-error' = 'ignore'", None, "OPTION_VALUE", "Accepted is fail, null or quarantine"),
         (GIVEN + ", 'format' = 'json'", None, "OPTION_NEEDS", "option 'format' needs connector"),
         (GIVEN + ", 'token' = '${env:T}'", None, "OPTION_NEEDS", "option 'token' needs connector = http"),
         (GIVEN.replace("'true'", "'false'"), None, "OPTION_NEEDS", "'url' needs connector"),

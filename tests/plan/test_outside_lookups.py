@@ -9,6 +9,8 @@ from freshline.errors import DeclarationErrors
 from freshline.plan.project import check_promises
 from freshline.query.rules.asked_keys import find_key_queries
 from freshline.values.names import TableName
+from freshline.values.reason import Reason
+from freshline.values.spec import TableSpec
 
 SOURCES = {
     "o.sql": "CREATE SOURCE o (id INT, customer INT, region STRING) WITH ('connector' = 'delta', 'path' = 'o')",
@@ -105,3 +107,49 @@ def test_a_lookup_that_decides_the_key_of_another_is_asked_before_it(settings):
 
     assert not first.reads
     assert second.reads == {TableName.parse("c")}
+
+
+QUARANTINE = ", 'lookup.on-error' = 'quarantine'"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [f"SELECT o.id, c.name {JOINED}", f"SELECT o.id {JOINED.replace('LEFT ', '')} WHERE c.name <> 'x' AND o.id > 1"],
+)
+def test_rows_of_one_input_may_wait_for_an_answer(settings, query):
+    assert problems(settings, query, QUARANTINE) == []
+    spec = graph_of(settings, query, QUARANTINE).spec(TableName.parse("t"))
+    assert isinstance(spec, TableSpec)
+    assert (spec.quarantined_lookups, spec.may_wait) == ((TableName.parse("c"),), True)
+
+
+@pytest.mark.parametrize(
+    ("query", "clause"),
+    [
+        (f"SELECT o.id, c.name {JOINED} JOIN p ON p.id = o.id", ""),
+        (CHAINED, ""),
+        (f"SELECT o.id, c.name {JOINED} UNION ALL SELECT p.id, 'x' FROM p", ""),
+        (f"SELECT o.id, c.name FROM (SELECT * FROM o) AS o LEFT JOIN c {AS_OF} AS c {ON}", ""),
+        (
+            f"SELECT o.region, c.name {JOINED}",
+            "PARTITIONED BY (region) WITH ('partition.values' = 'a, b')",
+        ),
+    ],
+)
+def test_rows_that_cannot_wait_for_an_answer_are_refused(settings, query, clause):
+    (found,) = problems(settings, query, QUARANTINE, clause)
+    assert found.startswith("LOOKUP_ONLY")
+    assert "'lookup.on-error' = 'quarantine'" in found
+    # With another option the query is taken.
+    assert problems(settings, query, ", 'lookup.on-error' = 'null'", clause) == []
+
+
+def test_keys_come_with_the_number_of_their_row(settings):
+    query = graph_of(settings, f"SELECT o.id {JOINED} WHERE o.id > 1 AND c.name = 'x'").table(TableName.parse("t")).sql
+    schema = {"o": ("id", "customer", "region"), "c": ("id", "region", "name", "boss")}
+    queries = find_key_queries(query, schema, {TableName.parse("c")}, also="n")
+    assert not isinstance(queries, Reason)
+    (found,) = queries
+    assert (found.columns, ".`n` FROM `o`" in found.text) == (("id", "region"), True)
+    assert "> 1" in found.text
+    assert "'x'" not in found.text

@@ -105,9 +105,10 @@ def _name(text: str, settings: Settings) -> TableName:
 @project_option
 @json_option
 def retry(sources: Sequence[str], project: Path | None, as_json: bool) -> int:
-    """Decode the rejected records of sources again, under the declaration of now.
+    """Decode the rejected records of sources again, under the declaration of now, or ask again for rows of a table.
 
-    Those that are rows now go to the log table in one commit. The others stay in quarantine.
+    Those that are rows now go to the log table in one commit. The others stay in quarantine. Of a table, rows whose
+    lookups have no answer are looked up again.
     """
     settings = open_settings(project)
     with Progress() as progress:

@@ -18,6 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from freshline.compute.inputs import SEQ
 from freshline.compute.read_only import read_expression
 from freshline.errors import ConstraintError
+from freshline.values.connector import RETRIED_IN
 from freshline.values.names import RESERVED_COLUMN, quoted
 from freshline.values.receipt import Violation
 from freshline.values.spec import Constraint, OnViolation
@@ -38,6 +39,13 @@ TABLE_QUARANTINE_SCHEMA = StructType(
         StructField("message", StringType()),
         StructField("quarantined_at", TimestampType()),
     ]
+)
+
+
+# The row of a lookup without an answer that waits beside the table, and the refresh with which it left the quarantine.
+WAITING_ROW = "_freshline_waiting_row"
+LOOKUP_QUARANTINE_SCHEMA = StructType(
+    [*TABLE_QUARANTINE_SCHEMA.fields, StructField(RETRIED_IN, LongType()), StructField(WAITING_ROW, StringType())]
 )
 
 
@@ -84,9 +92,9 @@ def rejected_rows(marked: DataFrame, constraints: Sequence[Constraint], position
     )
 
 
-def in_quarantine(rejected: DataFrame, seq: int, now: datetime) -> DataFrame:
-    """Rejected rows as rows of the quarantine table."""
-    columns = [F.col(field.name) for field in TABLE_QUARANTINE_SCHEMA.fields[1:-1]]
+def in_quarantine(rejected: DataFrame, seq: int, now: datetime, *, also: Sequence[str] = ()) -> DataFrame:
+    """Rejected rows as rows of the quarantine table; `also` are further columns of it."""
+    columns = [F.col(name) for name in (*(field.name for field in TABLE_QUARANTINE_SCHEMA.fields[1:-1]), *also)]
     return rejected.select(F.lit(seq).cast("bigint").alias(SEQ), *columns, F.lit(now).alias("quarantined_at"))
 
 

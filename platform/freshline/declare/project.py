@@ -25,6 +25,7 @@ from freshline.values.as_of_joins import Versions
 from freshline.values.connector import Place
 from freshline.values.extension import try_properties
 from freshline.values.location import Location
+from freshline.values.lookup import Lookup, OnError
 from freshline.values.names import PART, TableName
 from freshline.values.query import WINDOW_BOUNDS, SqlQuery, WindowInput
 from freshline.values.rules import Problems, declaration_error
@@ -449,6 +450,8 @@ def _graph(
                 resolved = replace(resolved, query=replace(resolved.sql, models=called))
                 divided = any(isinstance(b.spec, TableSpec) and b.spec.side_output_of for b in declaration.beside)
                 check_kept_models(resolved, problems, has_side_outputs=divided)
+            asked = tuple(sorted((n for n in resolved.lookups if _quarantines(settled[n].spec)), key=str))
+            resolved = replace(resolved, quarantined_lookups=asked) if asked else resolved
             settled[spec.name] = replace(declaration, spec=resolved)
             _check_window_times(spec, settled, problems)
             _check_nodes(spec, settled, problems)
@@ -467,6 +470,12 @@ def _graph(
     graph = build_graph(judged, thresholds, problems)
     problems.raise_all()
     return replace(graph, models=known)
+
+
+def _quarantines(spec: Spec) -> bool:
+    """Whether rows whose key has no answer of it go to quarantine."""
+    lookup = spec.connection if isinstance(spec, SourceSpec) else None
+    return isinstance(lookup, Lookup) and lookup.lookup_on_error == OnError.QUARANTINE
 
 
 def _placed_sink(

@@ -665,14 +665,18 @@ def _cache_sizes(options: Options) -> tuple[int, int]:
     return TableSpec.left_cache_rows if left is None else left, TableSpec.right_cache_rows if right is None else right
 
 
-def _check_retried(query: SqlQuery, options: Options, problems: Problems) -> None:
-    """A row that waits for its dimension is a row of the one input that the outermost FROM begins with."""
+def is_one_select(query: SqlQuery) -> bool:
+    """Whether the query is one SELECT from one input, beside which there are lookup joins alone."""
     tree = parse_structure(query)
     start = tree.args.get("from_")
     begins = isinstance(tree, exp.Select) and start is not None and isinstance(start.this, exp.Table)
     others = [reference for reference in query.references if not reference.lookup]
-    plain = begins and len(others) == 1 and not tree.args.get("with_") and query.select_end is not None
-    if not plain or not all(join.outer for join in query.lookup_joins):
+    return begins and len(others) == 1 and not tree.args.get("with_") and query.select_end is not None
+
+
+def _check_retried(query: SqlQuery, options: Options, problems: Problems) -> None:
+    """A row that waits for its dimension is a row of the one input that the outermost FROM begins with."""
+    if not is_one_select(query) or not all(join.outer for join in query.lookup_joins):
         problems.add(
             "OPTION_NEEDS",
             "option 'lookup.retry-on-miss.attempts' needs a query that is one SELECT from one input, with LEFT lookup "

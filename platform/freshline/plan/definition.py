@@ -258,7 +258,7 @@ def _is_computed_alike(column: str, old: _Inside, new: _Inside) -> bool:
 def may_start_at_date(spec: TableSpec) -> bool:
     """Whether a changed declaration may apply from a date on, as far as the declaration says."""
     by_one_column = len(spec.partitioned_by) == 1 and spec.time_partitions is None
-    return by_one_column and isinstance(spec.query, SqlQuery) and not spec.lookup_attempts
+    return by_one_column and isinstance(spec.query, SqlQuery) and not spec.may_wait
 
 
 def start_arguments(

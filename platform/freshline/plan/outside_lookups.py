@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from freshline.declare.graph import Graph
+from freshline.declare.table import is_one_select
 from freshline.query.query import read_query
 from freshline.query.rules.append import find_branches
 from freshline.query.rules.asked_keys import find_key_queries
@@ -44,6 +45,10 @@ def check_asked(spec: TableSpec, graph: Graph, problems: Problems) -> None:
         said = f"each row of the table comes from one row of the inputs, which this query does not keep: {branches}"
         _refuse(sources[0].name, f"{said}. Look up in a table of its own, and read that here", at, problems)
         return
+    if spec.quarantined_lookups and (said := _keeps_no_rows(spec, query)):
+        name = spec.quarantined_lookups[0]
+        _refuse(name, f"with 'lookup.on-error' = 'quarantine' {said}. Look up in a table of its own", at, problems)
+        return
     columns = {name: graph.columns(name) for name in spec.reads}
     if any(known is None for known in columns.values()):
         return  # of a table in Python; its refresh knows them
@@ -73,6 +78,17 @@ def _loses_rows(join: LookupJoin, source: SourceSpec) -> str:
         f"with 'lookup.on-error' = 'null' the JOIN of {join.alias} would leave out for good what had no answer. Write "
         "LEFT JOIN"
     )
+
+
+def _keeps_no_rows(spec: TableSpec, query: SqlQuery) -> str:
+    """The reason why no rows can wait for an answer; empty where they can."""
+    if spec.merge is not None:
+        return "a row that comes later would be older than those that were merged meanwhile"
+    if spec.partition_values or spec.time_partitions is not None:
+        return "partitions cannot be named, because rows come to them later"
+    if not is_one_select(query):
+        return "the query is one SELECT from one input, of whose rows it is known which have no answer"
+    return ""
 
 
 def _refuse(name: TableName, why: str, at: Location, problems: Problems) -> None:

@@ -19,7 +19,7 @@ class RefreshRequest:
     that are still being written. `start` says from when on a changed declaration applies: `now`, or a date as
     `2026-11-01`; it counts only where the declaration changed. From the beginning is `full`.
     `backfill` is the backfill that the partitions are replaced for. `retry` decodes the quarantined records of a log
-    table again, and reads nothing of its source.
+    table again, and reads nothing of its source. Of a table it asks again for the rows without an answer of a lookup.
     """
 
     full: bool = False

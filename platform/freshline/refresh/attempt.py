@@ -19,7 +19,7 @@ from freshline.compute.cancellation import Cancellation
 from freshline.compute.inputs import Pinned
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.step import Step
-from freshline.refresh.constraint_check import ConstraintCheck
+from freshline.refresh.constraint_check import ConstraintCheck, UnansweredRows
 from freshline.refresh.pin import Pins
 from freshline.refresh.runtime import Runtime
 from freshline.values.closing import Closing
@@ -52,7 +52,8 @@ class Attempt:
     that decides it, where rows that the query leaves out are computed too. `planned` is the version of the table on
     which the attempt is based, None before the first; `foreign`: others than freshline wrote to that one. `closing` are
     the windows that are written, None for a table without EMIT FINAL; the query of `spec` gives these. `clock` is the
-    time for which the query of `spec` gives rows, None for a table without temporal filters.
+    time for which the query of `spec` gives rows, None for a table without temporal filters. `retry`: rows in
+    quarantine are asked for again now.
     """
 
     runtime: Runtime
@@ -71,6 +72,7 @@ class Attempt:
     foreign: bool = False
     closing: Closing | None = None
     clock: datetime | None = None
+    retry: bool = False
 
     @property
     def inputs(self) -> Mapping[TableName, Pinned]:
@@ -124,11 +126,15 @@ class Attempt:
 
 @dataclass(frozen=True)
 class LookedUp:
-    """Rows of a lookup join to add, and the parked rows that there are from then on: their version and how many."""
+    """Rows of a lookup join to add, and the parked rows that there are from then on: their version and how many.
+
+    `unanswered` are the rows that come to the quarantine because they have no answer, and those that leave it.
+    """
 
     rows: DataFrame
     pending_lookups: int | None
     waiting: int
+    unanswered: UnansweredRows | None = None
 
 
 @dataclass(frozen=True)

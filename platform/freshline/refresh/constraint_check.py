@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 
 from pyspark import StorageLevel
@@ -17,8 +19,10 @@ from pyspark.sql import functions as F
 
 from freshline.commit.delta_log import exists
 from freshline.compute.constraints import (
+    LOOKUP_QUARANTINE_SCHEMA,
     TABLE_QUARANTINE_SCHEMA,
     VIOLATED,
+    WAITING_ROW,
     count_violations,
     in_quarantine,
     kept,
@@ -30,8 +34,39 @@ from freshline.compute.materialize import materialize_once
 from freshline.refresh.pin import Pins
 from freshline.refresh.quarantine import commit_quarantine
 from freshline.refresh.runtime import Runtime
+from freshline.values.connector import RETRIED_IN
 from freshline.values.receipt import Receipt, Violation
 from freshline.values.spec import OnViolation, TableSpec
+
+
+def positions_text(pins: Pins) -> str:
+    """The positions that a refresh reads, as JSON."""
+    return json.dumps({str(name): position.as_json() for name, position in pins.positions.items()})
+
+
+def position_of_row(rows: DataFrame, positions: str) -> Column:
+    """Where a row came from: its record where that is known, else what the refresh read."""
+    if FILE in rows.columns:
+        return F.to_json(F.struct(F.col(FILE).alias("file"), F.col(RECORD).alias("record")))
+    return F.lit(positions)
+
+
+@dataclass(frozen=True)
+class UnansweredRows:
+    """Rows that come to the quarantine because a lookup has no answer for them, and those that leave it.
+
+    `new` are `count` rows with the columns of the quarantine, but for the number and the time, and `left` has the
+    WAITING_ROW of those that leave, None where none does.
+    """
+
+    new: DataFrame
+    count: int
+    left: DataFrame | None
+
+    def in_quarantine(self, seq: int, now: datetime) -> DataFrame:
+        """The new rows as rows of the quarantine table."""
+        rows = in_quarantine(self.new, seq, now, also=[WAITING_ROW])
+        return rows.withColumn(RETRIED_IN, F.lit(None).cast("bigint"))
 
 
 class ConstraintCheck:
@@ -45,7 +80,7 @@ class ConstraintCheck:
         self._spark = spark
         self._spec = spec
         self._held = held
-        self._positions = json.dumps({str(name): position.as_json() for name, position in pins.positions.items()})
+        self._positions = positions_text(pins)
         self._rejected: DataFrame | None = None
         self.violations: Mapping[str, Violation] = {}
         self.rejected = 0
@@ -71,25 +106,39 @@ class ConstraintCheck:
             self._rejected, self.rejected = materialize_once(self._unknown(fresh) if again else fresh)
         return kept(marked, constraints)
 
-    def write(self, write: Callable[[Receipt], None]) -> Callable[[Receipt], None]:
-        """The write that puts what was rejected into quarantine first."""
-        return write if self._rejected is None or not self.rejected else partial(self._write, write)
+    def write(
+        self, write: Callable[[Receipt], None], unanswered: UnansweredRows | None = None
+    ) -> Callable[[Receipt], None]:
+        """The write that puts what was rejected into quarantine first, and rows that have no answer of a lookup."""
+        if not self.rejected and unanswered is None:
+            return write
+        return partial(self._write, write, unanswered)
 
-    def _write(self, write: Callable[[Receipt], None], receipt: Receipt) -> None:
-        assert self._rejected is not None
-        rows = in_quarantine(self._rejected, receipt.seq, self._runtime.clock())
+    def _write(self, write: Callable[[Receipt], None], unanswered: UnansweredRows | None, receipt: Receipt) -> None:
+        now, count = self._runtime.clock(), self.rejected
+        rows = None if self._rejected is None else in_quarantine(self._rejected, receipt.seq, now)
+        if unanswered is not None:
+            new = unanswered.in_quarantine(receipt.seq, now)
+            rows = new if rows is None else rows.unionByName(new, allowMissingColumns=True)
+            count += unanswered.count
+        assert rows is not None
         self._runtime.failpoint("table-before-quarantine")
         commit_quarantine(
-            self._runtime, self._spark, self._spec, rows, receipt, count=self.rejected, schema=TABLE_QUARANTINE_SCHEMA
+            self._runtime,
+            self._spark,
+            self._spec,
+            rows,
+            receipt,
+            count=count,
+            schema=TABLE_QUARANTINE_SCHEMA if unanswered is None else LOOKUP_QUARANTINE_SCHEMA,
+            left=None if unanswered is None else unanswered.left,
         )
         self._runtime.failpoint("table-after-quarantine")
         write(receipt)
 
     def _position_of(self, marked: DataFrame) -> Column:
         """Where a row came from: its record where that is known, else what the refresh read."""
-        if FILE in marked.columns:
-            return F.to_json(F.struct(F.col(FILE).alias("file"), F.col(RECORD).alias("record")))
-        return F.lit(self._positions)
+        return position_of_row(marked, self._positions)
 
     def _unknown(self, rejected: DataFrame) -> DataFrame:
         path = self._runtime.warehouse.quarantine(self._spec.name)

@@ -171,7 +171,7 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     clock = _clock(runtime, spec, receipt, checked)
     foreign = newest is not None and newest.foreign
     columns = input_columns(runtime.graph, runtime.warehouse, spec)
-    due = is_due(runtime, spec, receipt)
+    due = is_due(runtime, spec, receipt, retry=request.retry)
     # A refresh that finds nothing new needs no types, and is to be quick.
     moved = clock is not None or any(change.kind is not ChangeKind.NOTHING for change in changes.values())
     types = input_types(runtime.graph, runtime.warehouse, spec) if moved else {}

@@ -29,10 +29,11 @@ def prepare(attempt: Attempt, step: Step) -> Work:
         work = replace(_compute(attempt, Noop(work.reason)), rows_in=work.rows_in, rejected=work.rejected)
     if work.write is None:
         return work
+    unanswered = None if work.looked_up is None else work.looked_up.unanswered
     return replace(
         work,
-        write=constraint_check.write(work.write),
-        rejected=work.rejected + constraint_check.rejected,
+        write=constraint_check.write(work.write, unanswered),
+        rejected=work.rejected + constraint_check.rejected + (0 if unanswered is None else unanswered.count),
         seq=seq,
         violations=constraint_check.violations,
     )

@@ -1,4 +1,5 @@
-"""Rejected records and rows: the table `<name>__quarantine` beside a log table, or beside a table with constraints.
+"""Rejected records and rows: the table `<name>__quarantine` beside a log table, or beside a table with constraints or
+lookups.
 
 Its rows have the number of the batch or refresh that went on without them, and are committed before it is. Rows that an
 unfinished batch or refresh left there are taken away by the next.
@@ -22,8 +23,15 @@ from pyspark.sql.types import StructType
 
 from freshline.commit.data_files import read_column
 from freshline.commit.delta_log import exists, last_seq, open_table, read_newest
-from freshline.commit.write import append_rows, create_table, fenced_session, set_null, write_and_read_back
-from freshline.compute.constraints import TABLE_QUARANTINE_SCHEMA
+from freshline.commit.write import (
+    append_rows,
+    create_table,
+    fenced_session,
+    set_null,
+    stored_schema,
+    write_and_read_back,
+)
+from freshline.compute.constraints import LOOKUP_QUARANTINE_SCHEMA, TABLE_QUARANTINE_SCHEMA, WAITING_ROW
 from freshline.compute.fold import has_key
 from freshline.compute.inputs import FILE, RECORD, SEQ, Pinned
 from freshline.compute.materialize import has_rows
@@ -86,15 +94,38 @@ def commit_quarantine(
     *,
     count: int | None,
     schema: StructType,
+    left: DataFrame | None = None,
 ) -> None:
-    """Keep rejected rows, under the number of the batch or refresh that goes on without it."""
+    """Keep rejected rows, under the number of the batch or refresh that goes on without it.
+
+    `left` has the WAITING_ROW of rows that leave the quarantine with it, where the schema has that column.
+    """
     path = runtime.warehouse.rejections(spec)
     _provide(runtime, spark, path, schema)
+    if isinstance(spec, TableSpec):
+        # It may have the columns of lookups, which an earlier declaration had.
+        stored, there = stored_schema(path), set(rows.columns)
+        rows = rows.select(
+            *[F.col(f.name) if f.name in there else F.lit(None).cast(f.dataType).alias(f.name) for f in stored.fields]
+        )
     side = replace(
         receipt, positions={}, rows_out=receipt.rejected, rejected=0, violations={}, planned=None, event_time=None
     )
 
-    _write_fenced(runtime, spec, path, side, lambda: append_rows(rows, path, side, count=count))
+    def write() -> None:
+        if left is None:
+            append_rows(rows, path, side, count=count)
+            return
+        leaving = left.select(WAITING_ROW, F.lit(receipt.seq).cast("bigint").alias(RETRIED_IN))
+        found = rows.unionByName(leaving, allowMissingColumns=True)
+        with fenced_session(spark, path, side):
+            table = DeltaTable.forPath(spark, str(path)).alias("stored")
+            merge = table.merge(found.alias("found"), f"stored.{WAITING_ROW} = found.{WAITING_ROW}")
+            # A row that waits again has none, where a savepoint brought it back.
+            merge = merge.whenMatchedUpdate(set={RETRIED_IN: F.col(f"found.{RETRIED_IN}")})
+            merge.whenNotMatchedInsertAll().execute()
+
+    _write_fenced(runtime, spec, path, side, write)
 
 
 def has_quarantine(spec: Spec) -> bool:
@@ -103,17 +134,24 @@ def has_quarantine(spec: Spec) -> bool:
         return spec.is_log
     if spec.sink is not None:
         return spec.on_reject is OnReject.QUARANTINE
-    return any(each.on_violation is OnViolation.QUARANTINE for each in spec.constraints)
+    return bool(spec.quarantined_lookups) or any(
+        each.on_violation is OnViolation.QUARANTINE for each in spec.constraints
+    )
+
+
+def table_quarantine_schema(spec: TableSpec) -> StructType:
+    """The columns of the quarantine of a table."""
+    return LOOKUP_QUARANTINE_SCHEMA if spec.quarantined_lookups else TABLE_QUARANTINE_SCHEMA
 
 
 def read_quarantine(runtime: Runtime, spark: SparkSession, spec: Spec) -> DataFrame:
-    """The rejected rows beside a log table or a table with constraints; none where nothing was rejected yet.
+    """The rejected rows beside a log table or a table with constraints or lookups; none where nothing was rejected yet.
 
     Those of a batch or refresh that has not finished are left out.
     """
     path = runtime.warehouse.rejections(spec)
     if not exists(path):
-        schema = quarantine_schema(spec) if isinstance(spec, SourceSpec) else TABLE_QUARANTINE_SCHEMA
+        schema = quarantine_schema(spec) if isinstance(spec, SourceSpec) else table_quarantine_schema(spec)
         return spark.createDataFrame([], schema)
     newest = read_newest(runtime.warehouse.path(spec.name))
     finished = 0 if newest is None or newest.receipt is None else newest.receipt.seq

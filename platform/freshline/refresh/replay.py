@@ -33,7 +33,7 @@ from freshline.query.rules.lookups import find_lookups
 from freshline.refresh.changed_lookups import FRESH, ChangedInput, follow_changes
 from freshline.refresh.computed_rows import run_before_constraints, run_query, whole_inputs
 from freshline.refresh.partitions import named_partition, partition_condition, read_partition
-from freshline.refresh.pending_lookups import RETRY_AT, TRIES_LEFT, read_pending_lookups
+from freshline.refresh.pending_lookups import OF_WAITING, read_pending_lookups
 from freshline.refresh.pin import pin_at
 from freshline.refresh.runtime import Runtime
 from freshline.values.names import TableName
@@ -145,9 +145,9 @@ def replay_refresh(
     if previous is not None:
         for name, rows in _added_inputs(spark, spec, pins, previous).items():
             frames[name] = rows
-    if spec.lookup_attempts:
+    before, after = (_waiting(runtime, spark, spec, each) for each in (previous, item))
+    if before is not None or after is not None:
         (name,) = spec.driving
-        before, after = (_waiting(runtime, spark, spec, each) for each in (previous, item))
         frames[name] = _asked(frames[name], before, after, frames[name].columns)
     shadow_inputs(frames)
     return run_query(spark, spec, pins)
@@ -157,7 +157,7 @@ def _waiting(runtime: Runtime, spark: SparkSession, spec: TableSpec, item: Recei
     """The rows that wait for their dimension after a refresh; None where none does."""
     if item is None or item.pending_lookups is None:
         return None
-    return read_pending_lookups(runtime, spark, spec, item.pending_lookups).drop(TRIES_LEFT, RETRY_AT)
+    return read_pending_lookups(runtime, spark, spec, item.pending_lookups).drop(*OF_WAITING)
 
 
 def _asked(came: DataFrame, before: DataFrame | None, after: DataFrame | None, columns: Sequence[str]) -> DataFrame:
@@ -199,7 +199,7 @@ def _followed(
         shadow_inputs({driving: _asked(came, left, _waiting(runtime, spark, spec, item), columns)})
         return run_before_constraints(spark, spec, pins)
 
-    waits = bool(spec.lookup_attempts) or previous.pending_lookups is not None
+    waits = spec.may_wait or any(each.pending_lookups is not None for each in (previous, item))
     waiting = _waiting(runtime, spark, spec, previous)
     found = follow_changes(
         spark,

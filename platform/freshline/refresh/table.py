@@ -122,7 +122,7 @@ def bring_up_to_date(refresh: TableRefresh) -> RefreshResult:
     """The refresh of a table; missing partitions, and rows as they were, come first, in a commit of their own."""
     result, filling = _refresh_until_committed(refresh)
     # The request is served: the next refresh brings in whatever the inputs have beyond it.
-    refresh = replace(refresh, request=replace(refresh.request, full=False, strategy=None))
+    refresh = replace(refresh, request=replace(refresh.request, full=False, strategy=None, retry=False))
     while filling:
         last, filling = _refresh_until_committed(refresh)
         result = _together(result, last)
@@ -177,6 +177,7 @@ def _attempt(refresh: TableRefresh, decision: Decision, again: PlanAgainError) -
                 foreign=newest is not None and newest.foreign,
                 closing=decision.closing,
                 clock=clock,
+                retry=refresh.request.retry,
             )
     except Exception as error:
         if again.push_down and may_do_without_push_down(error, decision.step):

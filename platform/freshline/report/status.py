@@ -387,7 +387,9 @@ def is_quarantining(spec: Spec) -> bool:
         return spec.is_log
     if spec.sink is not None:
         return spec.on_reject is OnReject.QUARANTINE
-    return any(each.on_violation is OnViolation.QUARANTINE for each in spec.constraints)
+    return bool(spec.quarantined_lookups) or any(
+        each.on_violation is OnViolation.QUARANTINE for each in spec.constraints
+    )
 
 
 def _event_time(spec: Spec, path: Path, version: int, now: datetime) -> datetime | None:

@@ -107,7 +107,7 @@ def _outcome_of(
         runtime.require_warehouse()
         if trouble is not None:
             raise trouble
-        if request.retry:
+        if request.retry and not (isinstance(spec, TableSpec) and spec.quarantined_lookups):
             return retry_quarantine(runtime, spec, request, cancellation=cancellation, progress=progress)
         if isinstance(spec, TableSpec):
             return bring_up_to_date(TableRefresh(runtime, spec, request, cancellation, progress))

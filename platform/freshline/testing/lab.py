@@ -347,7 +347,10 @@ class Lab:
         return self._refresh(table, RefreshRequest(full=full, partitions=texts, strategy=strategy, start=start))
 
     def retry_quarantine(self, name: str) -> RefreshResult:
-        """Decode the quarantined records of a log table again, under the declaration of now."""
+        """Decode the quarantined records of a log table again, under the declaration of now.
+
+        Of a table, rows whose lookups have no answer are looked up again.
+        """
         return self._refresh(self.runtime.graph.spec(TableName.parse(name)).name, RefreshRequest(retry=True))
 
     def refresh_all(self) -> list[RefreshResult]:

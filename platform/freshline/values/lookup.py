@@ -37,6 +37,7 @@ class OnError(StrEnum):
 
     FAIL = "fail"
     NULL = "null"
+    QUARANTINE = "quarantine"
 
 
 LOOKUP_OPTIONS = (

@@ -287,7 +287,8 @@ class TableSpec:
 
     `columns` are the names of the query's columns in order, where they are known without Spark (always for
     SQL, None for a table written in Python). `lookup_attempts` is how often a row that found no dimension is retried,
-    0 for never. `left_cache_rows` and `right_cache_rows` are how many rows of the first and of every other
+    0 for never, and `quarantined_lookups` are the sources without whose answer a row goes to quarantine and waits.
+    `left_cache_rows` and `right_cache_rows` are how many rows of the first and of every other
     input may be kept in the engine between refreshes. `warn_after_seconds` and `fail_after_seconds` are the lags above
     which there is an alert, None for those of its freshness. `python_seconds` is what its function may take, None
     for the project's limit. `partition_values` are the partitions that
@@ -321,6 +322,7 @@ class TableSpec:
     lookup_on_duplicate: str = "error"
     lookup_attempts: int = 0
     lookup_delay_seconds: int = 0
+    quarantined_lookups: tuple[TableName, ...] = ()
     delta_join: DeltaJoin = DeltaJoin.AUTO
     left_cache_rows: int = 10_000
     right_cache_rows: int = 10_000
@@ -411,6 +413,11 @@ class TableSpec:
     def lookups(self) -> frozenset[TableName]:
         """The inputs that rows are joined with as dimensions of a lookup join: pinned, never driving."""
         return self.query.lookups
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether rows may wait beside the table for a dimension, or for the answer of a lookup."""
+        return bool(self.lookup_attempts or self.quarantined_lookups)
 
     @property
     def driving(self) -> tuple[TableName, ...]:

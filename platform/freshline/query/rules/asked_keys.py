@@ -41,22 +41,23 @@ class KeyQuery:
 
 
 def find_key_queries(
-    query: SqlQuery, schema: Mapping[str, tuple[str, ...]], asked: Collection[TableName]
+    query: SqlQuery, schema: Mapping[str, tuple[str, ...]], asked: Collection[TableName], *, also: str = ""
 ) -> tuple[KeyQuery, ...] | Reason:
     """The keys of the joins with these dimensions, in an order in which they can be asked for; pure.
 
-    `schema` has the columns of every input by its view in lower case.
+    `schema` has the columns of every input by its view in lower case. `also` is a column of the relation that FROM
+    begins with, which the texts give beside the keys.
     """
     versions = {join.alias.lower(): VERSION for join in query.lookup_joins}
     resolved = ResolvedQuery.of(query.render(versions=versions, analysed=True), schema)
     names = {name.view.lower(): name for name in query.lookups}
     try:
-        return tuple(found for found in _key_queries(resolved.tree.copy(), names) if found.table in asked)
+        return tuple(found for found in _key_queries(resolved.tree.copy(), names, also) if found.table in asked)
     except NotDerivedError as error:
         return error.reason
 
 
-def _key_queries(tree: exp.Query, names: Mapping[str, TableName]) -> Iterator[KeyQuery]:
+def _key_queries(tree: exp.Query, names: Mapping[str, TableName], also: str) -> Iterator[KeyQuery]:
     common = {each.alias for each in tree.find_all(exp.CTE)}
     # Common tables stand before what reads them, and so do their lookups.
     for select in sorted(tree.find_all(exp.Select), key=lambda each: -_depth(each)):
@@ -67,7 +68,7 @@ def _key_queries(tree: exp.Query, names: Mapping[str, TableName]) -> Iterator[Ke
         for place, join in enumerate(joins):
             table = join.this
             if isinstance(table, exp.Table) and table.name.lower() in names and table.name not in common:
-                yield _key_query(select, place, names)
+                yield _key_query(select, place, names, also)
 
 
 def _depth(node: exp.Expr) -> int:
@@ -77,7 +78,7 @@ def _depth(node: exp.Expr) -> int:
     return found
 
 
-def _key_query(select: exp.Select, place: int, names: Mapping[str, TableName]) -> KeyQuery:
+def _key_query(select: exp.Select, place: int, names: Mapping[str, TableName], also: str) -> KeyQuery:
     joins = list(select.args.get("joins") or ())
     join = joins[place]
     alias = join.this.alias_or_name
@@ -103,7 +104,11 @@ def _key_query(select: exp.Select, place: int, names: Mapping[str, TableName]) -
     if where is not None:
         left = all_of(part.copy() for part in conjuncts(where.this) if not _named_in(part) & left_out)
         found.set("where", None if left is None else exp.Where(this=left))
-    found.set("expressions", [exp.alias_(probe.copy(), column, quoted=True) for column, probe in pairs])
+    items = [exp.alias_(probe.copy(), column, quoted=True) for column, probe in pairs]
+    if also:
+        start = select.args["from_"].this.alias_or_name
+        items.append(exp.alias_(exp.column(also, table=start, quoted=True), also, quoted=True))
+    found.set("expressions", items)
     common = _common_before(select)
     if common:
         found.set("with_", exp.With(expressions=[each.copy() for each in common]))
@@ -150,10 +155,16 @@ def _common_before(select: exp.Select) -> list[exp.CTE]:
     return found
 
 
-def asked_keys_text(found: KeyQuery, types: Mapping[str, str]) -> str:
-    """The distinct keys, none of which is NULL, as the types of the source's columns (by their names in lower case)."""
+def asked_keys_text(found: KeyQuery, types: Mapping[str, str], *, also: str = "") -> str:
+    """The distinct keys, none of which is NULL, as the types of the source's columns (by their names in lower case).
+
+    `also` is a column that the text of `found` gives beside them.
+    """
     columns = ", ".join(
-        f"try_cast({quoted(column)} AS {types[column.lower()]}) AS {quoted(column)}" for column in found.columns
+        [
+            *(f"try_cast({quoted(column)} AS {types[column.lower()]}) AS {quoted(column)}" for column in found.columns),
+            *([quoted(also)] if also else []),
+        ]
     )
     present = " AND ".join(f"{quoted(column)} IS NOT NULL" for column in found.columns)
     return f"SELECT DISTINCT * FROM (SELECT {columns} FROM ({found.text})) WHERE {present}"

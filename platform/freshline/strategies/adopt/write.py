@@ -85,7 +85,7 @@ def _from_date(spec: TableSpec, schema: StructType, text: str, *, waiting: bool)
         )
     types = {field.name.lower(): field.dataType for field in schema}
     columns = [column for column in spec.partitioned_by if isinstance(types.get(column.lower()), DateType)]
-    if len(columns) != 1 or len(spec.partitioned_by) != 1 or spec.lookup_attempts or waiting:
+    if len(columns) != 1 or len(spec.partitioned_by) != 1 or spec.may_wait or waiting:
         raise PartitionError(
             "FROM DATE is for tables with PARTITIONED BY one column of the type DATE, whose rows wait for nothing. "
             "Start it from the beginning or from now.",

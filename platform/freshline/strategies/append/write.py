@@ -85,7 +85,7 @@ def append(attempt: Attempt, step: Append) -> Work:
     check_lookups(attempt.runtime, spark, spec, inputs)
     rows_in = sum(attempt.changes[name].rows for name in step.as_changes)
     looked_up = None
-    if spec.lookup_attempts or takes_pending_lookups(spec, attempt.receipt):
+    if spec.may_wait or takes_pending_lookups(spec, attempt.receipt):
         looked_up = look_up(attempt, frames, attempt.receipt)
         rows = looked_up.rows
     else:

@@ -61,8 +61,8 @@ def _compute(attempt: Attempt, step: Full) -> Work:
             every = every.where(within(spec, every.schema, [span.interval for span in spans]))
         return attempt.constraint_check.rows(every, again=True)
 
-    # With retries of lookups the rows are those that found their dimension, or gave up: they are judged below.
-    constraint_check = None if spec.lookup_attempts else checked
+    # Where rows may wait, the rows are those that found their dimension, or gave up: they are judged below.
+    constraint_check = None if spec.may_wait else checked
     is_process = isinstance(spec.query, PythonQuery) and spec.query.process is not None
     computed = keeping_state(spec) if is_process else spec
     rows, view = compute_whole(
@@ -82,7 +82,7 @@ def _compute(attempt: Attempt, step: Full) -> Work:
     check_lookups(runtime, spark, spec, inputs)
     rejected = 0
     looked_up = None
-    if spec.lookup_attempts:
+    if spec.may_wait:
         (driving,) = spec.driving
         looked_up = look_up(attempt, whole_inputs(spark, spec, inputs, only=[driving]), None)
         rows = checked(looked_up.rows)

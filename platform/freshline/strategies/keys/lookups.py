@@ -59,7 +59,7 @@ def _follow(attempt: Attempt, step: LookUpChanged, inputs: dict[TableName, DataF
     assert version is not None
     target = read_version(spark, attempt.path, version)
     looked_up: list[LookedUp] = []
-    waits = bool(spec.lookup_attempts) or takes_pending_lookups(spec, receipt)
+    waits = spec.may_wait or takes_pending_lookups(spec, receipt)
     waiting = None
     if waits and receipt.pending_lookups is not None:
         waiting = read_pending_lookups(attempt.runtime, spark, spec, receipt.pending_lookups)

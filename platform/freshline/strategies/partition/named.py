@@ -31,7 +31,7 @@ def replace_named(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:
         raise PartitionError(
             f"the table has no version yet. Run `freshline refresh {spec.name}` first.", where=str(spec.name)
         )
-    waiting = spec.lookup_attempts or receipt.pending_lookups is not None
+    waiting = spec.may_wait or receipt.pending_lookups is not None
     if isinstance(spec.query, PythonQuery) or spec.merge is not None or waiting:
         raise PartitionError(
             "a table with a merge type, with retries of lookups, or written in Python, is refreshed as a whole",
