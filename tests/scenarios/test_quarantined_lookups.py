@@ -7,6 +7,7 @@ import pytest
 from freshline.report.quarantine import read_rejected
 from freshline.testing import Crash
 from freshline.values.names import TableName
+from tests.lanes import long_but
 from tests.scenarios.tables import declare, fill
 from tests.scenarios.test_asked_lookups import QUERY, customer, names, refreshed
 from tests.services import running_service
@@ -72,7 +73,7 @@ def test_a_row_without_an_answer_is_in_quarantine_until_there_is_one(orders, ser
     assert service.asked == {"1": 1, "2": 3, "9": 1}
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", long_but(["table-after-quarantine"], POINTS))
 def test_a_stop_at_each_point_loses_no_row_and_keeps_none_twice(orders, service, point):
     declare(orders, QUERY)
     with pytest.raises(Crash), orders.crash_at(point):
