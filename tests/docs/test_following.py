@@ -180,7 +180,7 @@ def test_the_web_page_shows_the_table_as_it_is_and_comes_back_by_itself(settings
 
 
 def test_each_status_and_each_size_is_on_the_page():
-    source = "".join(Path(each.__file__).read_text(encoding="utf-8") for each in (changes, follow_request))
+    source = "".join(Path(str(each.__file__)).read_text(encoding="utf-8") for each in (changes, follow_request))
     used = {getattr(HTTPStatus, name).value for name in re.findall(r"HTTPStatus\.([A-Z_]+)", source)}
     first_cells = re.findall(r"^\| (\d+) \|", section(PAGE, "Answers"), re.MULTILINE)
     assert {int(cell) for cell in first_cells} == used | {200, 403}
