@@ -392,4 +392,7 @@ def _type(found: Any) -> str:
 
 
 def _reason(found: Any) -> str:
+    if isinstance(found, dict) and isinstance(found.get("error"), str):
+        # Of an address that is none of its interface.
+        return str(found["error"])
     return str(_error(found).get("reason") or "it gives no reason")
