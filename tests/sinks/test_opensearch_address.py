@@ -8,7 +8,7 @@ import pytest
 
 from freshline.errors import SinkRefusedError
 from tests.servers.web import Answer, web_server
-from tests.sinks.sending import Host, declared_sink
+from tests.sinks.delivering import Host, declared_sink
 
 
 def test_the_sentence_of_the_server_is_shown(tmp_path: Path) -> None:
