@@ -69,6 +69,18 @@ except SinkRefusedError as error:
     print(error)
 """
 
+AWAY = """
+import sys
+from pathlib import Path
+from freshline.errors import SinkError
+from freshline.sinks.files.sink import FilesSink
+from tests.sinks.delivering import Host, Sending, sink_spec
+try:
+    Sending(sink_spec(FilesSink(path="hdfs://127.0.0.1:1/x")), Host(Path("."))).writer.position()
+except SinkError as error:
+    print(error.code, error)
+"""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
@@ -111,3 +123,17 @@ def test_hdfs_without_its_library_is_refused_with_a_remedy():
         timeout=60,
     )
     assert "ARROW_LIBHDFS_DIR" in done.stdout, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_a_name_node_that_is_away_is_no_folder_without_versions(hdfs: HdfsServer):
+    done = subprocess.run(
+        [sys.executable, "-c", AWAY],
+        env={**os.environ, **hdfs.client_environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.stdout.startswith("SINK out: hdfs://127.0.0.1:1/x cannot be written: HDFS does not answer"), done.stderr

@@ -84,6 +84,7 @@ class Folder:
 
     def look(self) -> Found:
         """The names that are there now, by their kinds."""
+        self.require_answer()
         selector = fs.FileSelector(self.path, allow_not_found=True)
         versions, incomplete, left_over, others = [], [], [], []
         for info in self.system.get_file_info(selector):
@@ -96,7 +97,7 @@ class Folder:
             elif match is None or info.type != fs.FileType.Directory:
                 others.append(name)
             else:
-                text = self.read(f"{name}/{SUCCESS}")
+                text = self._note_of(name)
                 version = None if text is None else _version(int(match[1]), text)
                 if text is None:
                     incomplete.append(name)
@@ -110,6 +111,27 @@ class Folder:
             tuple(sorted(left_over)),
             tuple(sorted(others)),
         )
+
+    def require_answer(self) -> None:
+        """Raises OSError where the system does not answer, which pyarrow takes for a path that is not there."""
+        if self.system.get_file_info("/").type == fs.FileType.NotFound:
+            raise OSError("HDFS does not answer; is its address right? Hadoop's reason is in the log of the engine")
+
+    def _note_of(self, version: str) -> bytes | None:
+        """The bytes of a version's note; None for a folder without one, which may be removed.
+
+        So it is asked by a list of the folder, which is an error where the system does not answer.
+        """
+        try:
+            names = {info.base_name for info in self.system.get_file_info(fs.FileSelector(self.at(version)))}
+            if SUCCESS not in names:
+                return None
+            with self.system.open_input_stream(self.at(f"{version}/{SUCCESS}")) as stream:
+                found: bytes = stream.read()
+                return found
+        except FileNotFoundError:
+            # Another engine has taken it away.
+            return None
 
     def read(self, name: str) -> bytes | None:
         """The bytes of a file; None where it is not there."""
