@@ -35,6 +35,7 @@ from postgres import postgres_feed
 from project import Project, refresh, same
 from pyspark.sql import DataFrame, SparkSession
 from rabbitmq import Throughput, rabbitmq_ingest
+from sinks import Ratio, sink_postgres
 from tpch import SHARES, Share, tpch
 
 from freshline.declare.project import read_settings
@@ -329,7 +330,7 @@ def evaluation(spark: SparkSession, folder: Path) -> str:
     return "\n".join(found.line() for found in [*evaluate(folder), load(folder)])
 
 
-Figure = Comparison | Share | Kept | State | Memory | Why | Late | Rate | Rounds | Throughput | str
+Figure = Comparison | Share | Kept | State | Memory | Why | Late | Rate | Rounds | Throughput | Ratio | str
 BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]] = {
     "plan": plan,
     "evaluation": evaluation,
@@ -362,6 +363,7 @@ SIZED: dict[str, tuple[int, Callable[[SparkSession, Path, int], Figure | Iterato
     "postgres_feed": (1_000_000, postgres_feed),
     "increments": (200_000, increments),
     "rabbitmq_ingest": (200_000, rabbitmq_ingest),
+    "sink_postgres": (10_000_000, sink_postgres),
 }
 # These grow with a scale that is given on the command line.
 SCALED = ("tpch", "event_time", "late_row")
