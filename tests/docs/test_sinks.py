@@ -1,41 +1,72 @@
-"""The page "Sinks", typed in an empty folder, with the systems that it sends rows to."""
+"""The pages that send a table to another system, typed in an empty folder, with the system as it is."""
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.databases import Database
-from tests.docs.test_tutorial import Shell, lines_of
+from tests.docs.test_docs import DOCS
+from tests.docs.test_tutorial import BLOCK, SHOWN, Shell, lines_of
 from tests.postgres import PostgresServer
+from tests.servers.clickhouse import ClickHouseServer
+from tests.servers.hdfs import HdfsServer
+from tests.servers.opensearch import OpenSearchServer
 
-PAGE = (Path(__file__).parents[2] / "platform" / "docs" / "sinks.md").read_text(encoding="utf-8")
-
-
-def tried_with(system: str) -> tuple[str, str]:
-    """The commands of a section of the page, and the output that it shows."""
-    section = PAGE.partition(f"## Try it with {system}\n")[2].partition("\n## ")[0]
-    (commands,) = re.findall(r"^```sh\n(.*?)^```$", section, re.M | re.S)
-    (shown,) = re.findall(r"^```text\n(.*?)^```$", section, re.M | re.S)
-    return commands, shown
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-@pytest.mark.spark
-@pytest.mark.slow
+def follow(page: str, folder: Path) -> None:
+    """Type the commands of a page. Each block prints what stands below it, and the last one ends the engine."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    steps = SHOWN.findall(text)
+    assert [commands for commands, _ in steps] == BLOCK.findall(text)
+    assert steps[-1][0].endswith("freshline down\n")
+    shell = Shell(folder)
+    try:
+        for commands, shown in steps:
+            assert lines_of(shell.type(commands)) == lines_of(shown), commands
+    except BaseException:
+        shell.type("freshline down")
+        raise
+
+
 def test_a_database_has_the_rows_that_the_page_shows(
     tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert shutil.which("psql"), "psql comes with the server"
     database = Database(postgres)
     monkeypatch.setenv("SHOP", database.url)
-    commands, shown = tried_with("a database")
-    shell = Shell(tmp_path)
     try:
-        assert lines_of(shell.type(commands)) == lines_of(shown)
+        follow("sink_database.md", tmp_path)
     finally:
         database.close()
-    second = (tmp_path / "second.txt").read_text(encoding="utf-8")
-    assert re.search(r"spend_copy +changes +2 in, 2 out", second), second
+
+
+def test_clickhouse_has_the_rows_that_the_page_shows(
+    tmp_path: Path, clickhouse: ClickHouseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLICKHOUSE", clickhouse.url)
+    monkeypatch.setenv("CLICKHOUSE_PASSWORD", clickhouse.password)
+
+    follow("sink_clickhouse.md", tmp_path)
+
+
+def test_opensearch_has_the_documents_that_the_page_shows(
+    tmp_path: Path, opensearch: OpenSearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEARCH", opensearch.url)
+
+    follow("sink_opensearch.md", tmp_path)
+
+
+def test_hdfs_has_the_files_that_the_page_shows(
+    tmp_path: Path, hdfs: HdfsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HDFS", hdfs.url)
+    for name, value in hdfs.client_environment.items():
+        monkeypatch.setenv(name, value)
+
+    follow("sink_hdfs.md", tmp_path)

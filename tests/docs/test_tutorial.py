@@ -46,9 +46,11 @@ class Shell:
         self.folder = folder
         self.bin = folder / "bin"
         self.bin.mkdir()
-        command = self.bin / "freshline"
-        command.write_text(f'#!/bin/sh\nexec {sys.executable} -m freshline.cli.main "$@"\n')
-        command.chmod(0o755)
+        # As in an environment with freshline, where its own Python is found first.
+        for name, arguments in (("freshline", " -m freshline.cli.main"), ("python", "")):
+            command = self.bin / name
+            command.write_text(f'#!/bin/sh\nexec {sys.executable}{arguments} "$@"\n')
+            command.chmod(0o755)
 
     def type(self, block: str) -> str:
         environ = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}"}
