@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from resources.broker import Broker
 from tests.databases import Database
 from tests.docs.test_docs import DOCS
 from tests.docs.test_tutorial import BLOCK, SHOWN, Shell, lines_of
@@ -60,6 +61,14 @@ def test_opensearch_has_the_documents_that_the_page_shows(
     monkeypatch.setenv("SEARCH", opensearch.url)
 
     follow("sink_opensearch.md", tmp_path)
+
+
+def test_kafka_has_the_records_that_the_page_shows(
+    tmp_path: Path, kafka_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROKERS", kafka_broker.servers)
+
+    follow("sink_kafka.md", tmp_path)
 
 
 def test_hdfs_has_the_files_that_the_page_shows(
