@@ -159,7 +159,9 @@ def _attempt(refresh: TableRefresh, decision: Decision, again: PlanAgainError) -
         ):
             limited.count(TaskSeconds(spark).used)
             held.callback(drop_views, spark, spec.reads)
-            held.enter_context(suited_to(spark, count_all([path, *(item.path for item in pins.inputs.values())])))
+            if spec.sink is None:
+                # A sink asks Spark for rows only where they are not few, and then says so itself.
+                held.enter_context(suited_to(spark, count_all([path, *(item.path for item in pins.inputs.values())])))
             yield Attempt(
                 runtime,
                 spark,

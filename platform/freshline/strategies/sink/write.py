@@ -7,16 +7,18 @@ them there, and writes the receipt alone. So the order is rows and position, the
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from freshline.commit.delta_log import classify, count_rows, exists, table_id
+from freshline.commit.delta_log import classify, count_all, count_rows, exists, table_id
 from freshline.commit.write import carry_receipt, create_table, overwrite_table, stored_schema
 from freshline.compute.constraints import TABLE_QUARANTINE_SCHEMA
+from freshline.compute.execution import suited_to
 from freshline.compute.few_outgoing import few_changed
 from freshline.compute.inputs import Pinned, is_shown
 from freshline.compute.outgoing import (
@@ -65,13 +67,7 @@ def send_changes(attempt: Attempt, step: SendChanges) -> Work:
         here = nullcontext(in_memory(few, _nested(attempt, pinned), attempt.cancellation.check))
         return _work(attempt, writer, here, held, step.strategy, step.reason, changes.rows)
     rows_of = changed_rows if held.unfinished is None else touched_rows
-    outgoing = collected(
-        rows_of(attempt.spark, attempt.spec, pinned, changes),
-        _folder(attempt),
-        nested=_nested(attempt, pinned),
-        expected=changes.rows,
-        check=attempt.cancellation.check,
-    )
+    outgoing = _collected(attempt, pinned, lambda: rows_of(attempt.spark, attempt.spec, pinned, changes), changes.rows)
     return _work(attempt, writer, outgoing, held, step.strategy, step.reason, changes.rows)
 
 
@@ -87,14 +83,23 @@ def send_whole(attempt: Attempt, step: SendWhole) -> Work:
 def _whole(attempt: Attempt, writer: SinkWriter, reason: Reason) -> Work:
     pinned = _pinned(attempt)
     count = count_rows(pinned.path, pinned.position.version)
-    outgoing = collected(
-        whole_table(attempt.spark, attempt.spec, pinned),
+    expected = 2**62 if count is None else count
+    outgoing = _collected(attempt, pinned, lambda: whole_table(attempt.spark, attempt.spec, pinned), expected)
+    return _work(attempt, writer, outgoing, None, Strategy.FULL, reason, count or 0)
+
+
+def _collected(
+    attempt: Attempt, pinned: Pinned, rows: Callable[[], DataFrame], expected: int
+) -> AbstractContextManager[Outgoing]:
+    """The rows, computed by Spark in the way that suits the size of the table."""
+    attempt.held.enter_context(suited_to(attempt.spark, count_all([pinned.path])))
+    return collected(
+        rows(),
         _folder(attempt),
         nested=_nested(attempt, pinned),
-        expected=2**62 if count is None else count,
+        expected=expected,
         check=attempt.cancellation.check,
     )
-    return _work(attempt, writer, outgoing, None, Strategy.FULL, reason, count or 0)
 
 
 def _work(
