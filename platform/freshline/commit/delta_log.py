@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ class Commit:
     info: dict[str, Any]
     actions: tuple[dict[str, Any], ...]
 
-    @cached_property
+    @property
     def receipt(self) -> Receipt | None:
         return Receipt.from_json(self.info.get("userMetadata"))
 
