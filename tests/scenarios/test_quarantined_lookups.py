@@ -98,6 +98,7 @@ def test_a_stop_at_each_point_loses_no_row_and_keeps_none_twice(orders, service,
     assert orders.verify("t").equal
 
 
+@pytest.mark.long
 def test_rows_that_wait_follow_their_input_and_leave_with_it(orders, service):
     declare(orders, QUERY)
     service.bodies["7"] = UNFIT
