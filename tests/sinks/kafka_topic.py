@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,8 +11,8 @@ from itertools import count
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from freshline.compute.outgoing import Outgoing
 from freshline.declare.project import read_declarations
@@ -66,6 +67,8 @@ class Topic:
             }
         )
         partitions = consumer.list_topics(self.name, 10).topics[self.name].partitions
+        if committed:
+            self._await_settled(list(partitions))
         consumer.assign([TopicPartition(self.name, each, 0) for each in partitions])
         left, found = set(partitions), list[tuple[Any, Any, Any, Any]]()
         while left:
@@ -79,6 +82,19 @@ class Topic:
                 left.discard(message.partition())
         consumer.close()
         return [(key, value) for _, _, key, value in sorted(found)]
+
+    def _await_settled(self, partitions: Sequence[int]) -> None:
+        """Wait until no transaction is open, for two seconds: a commit is confirmed before each partition shows it."""
+        asked = {TopicPartition(self.name, each): OffsetSpec.latest() for each in partitions}
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline:
+            ends = [
+                {each.partition: answer.result().offset for each, answer in found.items()}
+                for found in (self.admin.list_offsets(asked, isolation_level=level) for level in IsolationLevel)
+            ]
+            if ends[0] == ends[1]:
+                return
+            self.admin.poll(0.01)
 
     def state(self) -> dict[str, Any]:
         """The newest value of each key, both as JSON; keys whose newest record is a tombstone are not there."""

@@ -6,6 +6,7 @@ import datetime as d
 import json
 import sys
 from decimal import Decimal
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -24,6 +25,7 @@ from freshline.errors import (
     SinkRejectedError,
     SinkSchemaError,
 )
+from freshline.sinks.kafka.client import TopicClient
 from freshline.sinks.kafka.properties import for_librdkafka
 from freshline.sinks.writer import Delivery
 from freshline.sources.formats.envelope import EnvelopeFacts, EnvelopeReader
@@ -156,6 +158,32 @@ def test_a_transaction_that_a_dead_engine_left_open_is_ended_by_the_next_one(shi
     out.changes(2, [(2, "b")])
     assert topic.records() == [(b'{"id":1}', b'{"id":1,"note":"a"}'), (b'{"id":2}', b'{"id":2,"note":"b"}')]
     assert (b'{"id":9}', b'{"id":9,"note":"half"}') in topic.records(committed=False)
+
+
+def test_rows_are_read_with_those_of_a_transaction_that_ends_meanwhile_and_without_those_of_an_open_one(ship, topic):
+    topic.create()
+    out = ship()
+    out.whole(1, (1, "a"))
+    other = Producer({"bootstrap.servers": topic.servers, "transactional.id": f"other-{topic.name}"})
+    other.init_transactions(10)
+    other.begin_transaction()
+    other.produce(topic.name, b'{"id":9,"note":"late"}', b'{"id":9}')
+    other.flush(10)
+    assert out.read() == [{"id": 1, "note": "a"}]
+    # A commit is confirmed before it is written into each partition. Here it comes after the reader has asked.
+    asked = TopicClient._is_settled
+
+    def and_commit(client, partitions):
+        settled = asked(client, partitions)
+        if not settled and not committed:
+            other.commit_transaction(10)
+            committed.append(True)
+        return settled
+
+    committed: list[bool] = []
+    with patch.object(TopicClient, "_is_settled", and_commit):
+        assert out.read() == [{"id": 1, "note": "a"}, {"id": 9, "note": "late"}]
+    assert committed
 
 
 def test_a_stop_before_the_commit_leaves_nothing_and_one_behind_it_leaves_the_position(ship, topic):

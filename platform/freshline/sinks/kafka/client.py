@@ -142,6 +142,24 @@ class TopicClient:
         with self.explained("be asked"):
             return self._when_ready(self._ends, ANSWER_SECONDS)
 
+    def await_settled(self) -> None:
+        """Wait for transactions whose end was asked for: brokers confirm a commit before each partition shows it.
+
+        One that stays open for longer is another producer's, and no consumer sees what is behind its begin.
+        """
+        partitions = [TopicPartition(self.address.topic, each) for each in self.ends() or ()]
+        deadline, pause = time.monotonic() + _SETTLING_SECONDS, 0.005
+        with self.explained("be asked"):
+            while partitions and time.monotonic() < deadline:
+                if self._when_ready(lambda: self._is_settled(partitions), ANSWER_SECONDS):
+                    return
+                self.admin.poll(pause)
+                pause = min(2 * pause, 0.2)
+
+    def _is_settled(self, partitions: list[TopicPartition]) -> bool:
+        latest = OffsetSpec.latest()
+        return self._offsets(partitions, latest) == self._offsets(partitions, latest, IsolationLevel.READ_UNCOMMITTED)
+
     def _ends(self) -> dict[int, tuple[int, int]] | None:
         # Metadata of a topic that is not there would make it, where brokers are set up so. A description does not.
         asked = self.admin.describe_topics(TopicCollection([self.address.topic]), request_timeout=ANSWER_SECONDS)
@@ -155,11 +173,14 @@ class TopicClient:
         first, last = self._offsets(partitions, OffsetSpec.earliest()), self._offsets(partitions, OffsetSpec.latest())
         return {each: (first[each], last[each]) for each in first}
 
-    def _offsets(self, partitions: list[TopicPartition], at: OffsetSpec) -> dict[int, int]:
+    def _offsets(
+        self,
+        partitions: list[TopicPartition],
+        at: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[int, int]:
         asked = self.admin.list_offsets(
-            dict.fromkeys(partitions, at),
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=ANSWER_SECONDS,
+            dict.fromkeys(partitions, at), isolation_level=isolation, request_timeout=ANSWER_SECONDS
         )
         return {each.partition: answer.result().offset for each, answer in asked.items()}
 

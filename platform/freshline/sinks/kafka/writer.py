@@ -70,6 +70,7 @@ class KafkaWriter(SinkWriter):
 
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with self._client() as client:
+            client.await_settled()
             form = self._form(client, schema, Envelope())
             with closing(self._state(client, form)) as there:
                 yield from self._rows(client, there, form, schema)
