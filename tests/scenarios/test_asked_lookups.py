@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Barrier
 
 import pytest
 
 from freshline.errors import LookupAnswerError, LookupAwayError
+from freshline.refresh.answers import store_of
 from freshline.run import maintain_table
 from freshline.testing import Crash
 from freshline.values.names import TableName
 from tests.crashes import refresh_by
 from tests.databases import Database
+from tests.scenarios.shop import wait_until
 from tests.scenarios.tables import declare, fill
 from tests.services import running_service
 
@@ -241,6 +246,44 @@ def test_two_tables_that_are_refreshed_at_once_ask_for_a_key_once(orders, servic
 
     assert [outcome.error for outcome in outcomes] == [None, None]
     assert names(orders) == names(orders, "u") == [(1, "A"), (2, "B"), (3, "A"), (4, None), (5, None)]
+    assert service.asked == {"1": 1, "2": 1, "9": 1}
+
+
+def test_threads_that_come_first_at_once_have_one_store_of_a_source(orders, service):
+    runtime = orders.runtime
+    source = runtime.graph.spec(TableName.parse("customer"))
+    before, threads = sys.getswitchinterval(), 16
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            for number in range(200):
+                spec, together = replace(source, name=TableName.parse(f"c{number}")), Barrier(threads)
+
+                def found(spec=spec, together=together):
+                    together.wait(10)
+                    return store_of(runtime, spec)
+
+                assert len(set(map(id, [each.result() for each in [pool.submit(found) for _ in range(threads)]]))) == 1
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_a_source_that_is_declared_anew_while_it_is_asked_has_the_answers_of_both(orders, service):
+    service.seconds = 0.5
+    customer(orders, service, lookup__cache_ttl="1 hour")
+    declare(orders, QUERY)
+    declare(orders, QUERY, name="u")
+    runtime = orders.runtime
+    old = runtime.graph.spec(TableName.parse("customer"))
+    new = replace(old, connection=replace(old.connection, lookup_concurrency=2))
+    assert store_of(runtime, old).position().seq == 1
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(refresh_by, runtime, "t")
+        wait_until(lambda: service.requests > 0, "the service is asked", 60)
+        # The store of the new declaration has nothing to do before the old one has committed.
+        assert store_of(runtime, new).position().seq == 2
+        assert first.result().error is None
+    assert names(orders) == [(1, "A"), (2, "B"), (3, "A"), (4, None), (5, None)]
     assert service.asked == {"1": 1, "2": 1, "9": 1}
 
 

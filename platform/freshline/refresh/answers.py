@@ -91,7 +91,8 @@ class Use:
 class AnswerStore:
     """The answers of one source: its table, its journals and its client. Safe to use in several threads."""
 
-    def __init__(self, runtime: Runtime, spec: SourceSpec) -> None:
+    def __init__(self, runtime: Runtime, spec: SourceSpec, before: AnswerStore | None = None) -> None:
+        """`before` is the store of the source as it was declared before: both write one table, one at a time."""
         self._runtime = runtime
         self.spec = spec
         self.path = runtime.warehouse.answers(spec.name)
@@ -102,7 +103,7 @@ class AnswerStore:
         for name, kind in _FACTS:
             self._schema = self._schema.add(name, kind)
         self._arrow = to_arrow_schema(self._schema, timezone="UTC")
-        self._lock = threading.RLock()
+        self._lock: threading.RLock = threading.RLock() if before is None else before._lock
         self._client: LookupClient | None = None
         self._is_ready = False
 
@@ -127,8 +128,9 @@ class AnswerStore:
         return self._lock
 
     def close(self) -> None:
-        """Let go of the client."""
-        client, self._client = self._client, None
+        """Let go of the client, when nobody asks by it."""
+        with self._lock:
+            client, self._client = self._client, None
         if client is not None:
             client.close()
 
@@ -354,14 +356,26 @@ def _left_journals(path: Path, schema: pa.Schema) -> Iterator[tuple[str, list[pa
 
 def store_of(runtime: Runtime, spec: SourceSpec) -> AnswerStore:
     """The answers of a source, kept until the source is declared otherwise."""
-    stores: dict[TableName, AnswerStore] = runtime.shared("freshline.answers", dict)
-    found = stores.get(spec.name)
-    if found is None or found.spec != spec:
-        made = stores[spec.name] = AnswerStore(runtime, spec)
-        if found is not None:
-            found.close()
+    return runtime.shared("freshline.answers", _Stores).get(runtime, spec)
+
+
+class _Stores:
+    """The store of each source. Tables that are refreshed at once have the same: two would commit over each other."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._found: dict[TableName, AnswerStore] = {}
+
+    def get(self, runtime: Runtime, spec: SourceSpec) -> AnswerStore:
+        """The store of a source, made where there is none of this declaration."""
+        with self._guard:
+            before = self._found.get(spec.name)
+            if before is not None and before.spec == spec:
+                return before
+            made = self._found[spec.name] = AnswerStore(runtime, spec, before)
+        if before is not None:
+            before.close()
         return made
-    return found
 
 
 # -- what a refresh asks for
