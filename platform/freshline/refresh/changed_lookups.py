@@ -48,12 +48,24 @@ class NotToldApartError(Exception):
 
 @dataclass(frozen=True)
 class ChangedInput:
-    """An input as it was, as it is, and the rows that came (SIGN 1) and went (-1) between, as often as they did."""
+    """An input as it was, as it is, and the rows that came (SIGN 1) and went (-1) between, as often as they did.
+
+    `only_came` is how many rows came where none went, None where some may have gone.
+    """
 
     name: TableName
     before: DataFrame
     after: DataFrame
     signed: DataFrame
+    only_came: int | None = None
+
+
+@dataclass(frozen=True)
+class AddedRows:
+    """New rows of the table, and how many."""
+
+    rows: tuple[DataFrame, ...] = ()
+    count: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,11 +73,13 @@ class FollowedLookups:
     """The table after changes: all of its rows with FRESH, and the own columns of the rows that differ, if any do.
 
     `waiting` are the rows of the input that wait for a dimension and have not gone, None for a table without such.
-    `changed`: rows of inputs have changed, whether or not those of the table differ.
+    `changed`: rows of inputs have changed, whether or not those of the table differ. `added` are the new rows where
+    all that were there stay, else None.
     """
 
     rows: DataFrame
     touched: tuple[DataFrame, ...] = ()
+    added: AddedRows | None = AddedRows()
     waiting: DataFrame | None = None
     changed: bool = False
 
@@ -137,8 +151,11 @@ def _follow(phase: _Phase, change: ChangedInput, found: FollowedLookups, look_up
     name, columns = change.name, found.rows.drop(FRESH).columns
     read = phase.lookups.own.columns_read(name.view.lower())
     read_columns = [column for column in change.after.columns if column.lower() in read]
-    # An update of columns that the query does not read is no change.
-    net, count = materialize_once(net_by(change.signed, read_columns))
+    if change.only_came is None:
+        # An update of columns that the query does not read is no change.
+        net, count = materialize_once(net_by(change.signed, read_columns))
+    else:
+        net, count = materialize_once(change.signed, expected=change.only_came)
     if count == 0 and found.waiting is None:
         return found
     came, went = (net.where(F.col(SIGN) == sign).drop(SIGN) for sign in (1, -1))
@@ -149,11 +166,13 @@ def _follow(phase: _Phase, change: ChangedInput, found: FollowedLookups, look_up
     empty = phase.lookups.branches.delta_inputs(frozenset({name}))
     assert not isinstance(empty, Reason)
     beside = {each: phase.frames[each].limit(0) for each in empty if each != name}
-    gone, many = materialize_once(
-        phase.own_rows({**beside, name: went}).groupBy(*phase.names).agg(F.count(F.lit(1)).alias(_WENT))
-    )
-    rows, again, touched = found.rows, None, []
+    rows, again, touched, added = found.rows, None, [], found.added
+    gone = phase.own_rows({**beside, name: went}).groupBy(*phase.names).agg(F.count(F.lit(1)).alias(_WENT))
+    many = 0
+    if change.only_came is None:
+        gone, many = materialize_once(gone)
     if many:
+        added = None
         keys = keys_of(gone.select(*phase.names))
         touched.append(keys.rows)
         old = keys.restrict(rows)
@@ -172,8 +191,9 @@ def _follow(phase: _Phase, change: ChangedInput, found: FollowedLookups, look_up
     if many:
         touched.append(new.select(*phase.names).distinct())
         rows = rows.unionByName(new.withColumn(FRESH, F.lit(True)))
+        added = None if added is None else AddedRows((*added.rows, new), added.count + many)
     changed = found.changed or count > 0
-    return replace(found, rows=rows, touched=(*found.touched, *touched), waiting=waiting, changed=changed)
+    return replace(found, rows=rows, touched=(*found.touched, *touched), waiting=waiting, changed=changed, added=added)
 
 
 def _decide(

@@ -7,7 +7,7 @@ more.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -18,10 +18,11 @@ from freshline.compute.fold import as_stored
 from freshline.compute.inputs import Pinned, read_signed, read_version, read_whole, shadow_inputs
 from freshline.compute.keys import FAILED_BY_ROWS, REFUSED, is_one_query, why_not
 from freshline.compute.materialize import materialize_once
+from freshline.plan.changes import ChangeKind
 from freshline.query.rules.algebra import SIGN
 from freshline.query.rules.lookups import asked_text
 from freshline.refresh.attempt import Attempt, LookedUp, NotIncremental, Work
-from freshline.refresh.changed_lookups import FRESH, ChangedInput, NotToldApartError, follow_changes
+from freshline.refresh.changed_lookups import FRESH, AddedRows, ChangedInput, NotToldApartError, follow_changes
 from freshline.refresh.computed_rows import check_lookups, whole_inputs
 from freshline.refresh.pending_lookups import look_up, read_pending_lookups, takes_pending_lookups
 from freshline.strategies.keys.changes import difference
@@ -84,7 +85,9 @@ def _follow(attempt: Attempt, step: LookUpChanged, inputs: dict[TableName, DataF
     rows_in = sum(attempt.changes[name].rows for name in step.changed)
     keys = followed.keys()
     work = attempt.nothing(rows_in)
-    if keys is not None:
+    if keys is not None and followed.added is not None and not spec.primary_key:
+        work = _append(attempt, step, followed.added, rows_in)
+    elif keys is not None:
         rows = keys.restrict(followed.rows)
         if spec.constraints:
             fresh = attempt.constraint_check.rows(rows.where(FRESH), again=True)
@@ -100,6 +103,16 @@ def _follow(attempt: Attempt, step: LookUpChanged, inputs: dict[TableName, DataF
     return replace(work, looked_up=looked_up[-1]) if looked_up else work
 
 
+def _append(attempt: Attempt, step: LookUpChanged, added: AddedRows, rows_in: int) -> Work:
+    """The write of new rows, where all that are stored stay and none of the new ones can have the key of another."""
+    new, many = reduce(DataFrame.unionAll, added.rows), added.count
+    if attempt.spec.constraints:
+        new, many = materialize_once(attempt.constraint_check.rows(new, again=True), expected=many)
+    if not many:
+        return attempt.nothing(rows_in)
+    return attempt.work(step, lambda receipt: append_rows(new, attempt.path, receipt, count=many), rows_in=rows_in)
+
+
 def _changed(attempt: Attempt, name: TableName, after: DataFrame) -> ChangedInput:
     """The changes of an input: from its change feed, or without one from its rows at both versions."""
     pinned, change = attempt.inputs[name], attempt.changes[name]
@@ -107,6 +120,7 @@ def _changed(attempt: Attempt, name: TableName, after: DataFrame) -> ChangedInpu
     if change.before is not None:
         before = read_whole(attempt.spark, Pinned(pinned.spec, pinned.path, change.before))
     if pinned.is_log or change.change_feed:
-        return ChangedInput(name, before, after, read_signed(attempt.spark, pinned, change))
+        only_came = change.rows if pinned.is_log or change.kind is ChangeKind.APPEND else None
+        return ChangedInput(name, before, after, read_signed(attempt.spark, pinned, change), only_came)
     signed = after.withColumn(SIGN, F.lit(1)).unionByName(before.withColumn(SIGN, F.lit(-1)), allowMissingColumns=True)
     return ChangedInput(name, before, after, signed)
