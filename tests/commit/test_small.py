@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 import time
 
@@ -292,10 +293,16 @@ def test_tables_are_created_without_spark_where_their_types_are_served(spark, tm
     assert newest_version(path) == 0
 
 
-def test_names_that_delta_refuses_are_refused(spark, tmp_path):
-    for columns in ("`a b` INT", "s STRUCT<`a,b`: INT>"):
-        with pytest.raises(AnalysisException):
-            create_table(spark, tmp_path / "t", spark.createDataFrame([], columns).schema, history_seconds=86400)
+def test_names_that_parquet_refuses_are_mapped_and_all_others_keep_theirs(spark, tmp_path):
+    columns = "id INT, `a b` INT, s STRUCT<`a,b`: INT>, l ARRAY<STRUCT<x: INT>>"
+    create_table(spark, tmp_path / "t", spark.createDataFrame([], columns).schema, history_seconds=86400)
+    fields = json.loads(DeltaTable(str(tmp_path / "t")).schema().to_json())["fields"]
+    physical = {field["name"]: field["metadata"]["delta.columnMapping.physicalName"] for field in fields}
+    assert (physical["id"], physical["s"], physical["l"]) == ("id", "s", "l")
+    assert physical["a b"].startswith("col-")
+
+
+def test_a_table_of_partition_columns_alone_is_refused(spark, tmp_path):
     with pytest.raises(AnalysisException):
         create_table(
             spark,

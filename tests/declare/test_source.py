@@ -307,7 +307,7 @@ def test_an_option_that_cannot_be_is_reported(project, options, rule, said):
         ("m MAP<STRING, INT>,\nPRIMARY KEY (m)", "PRIMARY_KEY", 3, "a MAP"),
         ("id INT,\n_freshline_x INT", "RESERVED_NAME", 3, "freshline's own"),
         ("id INT,\n_change_type STRING", "RESERVED_NAME", 3, "what is read of changes"),
-        ("id INT,\n`a b` INT", "COLUMN_NAME", 3, "Delta refuses"),
+        ("id INT,\n`a\tb` INT", "COLUMN_NAME", 3, "a tab or a line end"),
         ("id INT,\nat TIMESTAMP METADATA FROM 'time'", "METADATA", 3, "there is no METADATA 'time'"),
         ("id INT,\nat STRING METADATA FROM 'ingested_at'", "METADATA", 3, "is TIMESTAMP, not STRING"),
         ("id INT,\nat BIGINT METADATA FROM 'offset'", "METADATA", 3, "A source of files has ingested_at, file, record"),

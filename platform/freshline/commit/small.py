@@ -37,7 +37,7 @@ from deltalake.table import TableMerger
 
 from freshline.commit.delta_log import APPLICATION
 from freshline.plan.maintenance import FULL_FILE_BYTES
-from freshline.values.names import FEED_COLUMNS, REFUSED_IN_COLUMN
+from freshline.values.names import FEED_COLUMNS, MAPPED_IN_COLUMN
 from freshline.values.receipt import Receipt, seq_of
 
 # Above this size of the table Spark, which works on many machines and leaves files out, is the better one.
@@ -231,7 +231,7 @@ def _is_simple(kind: Any) -> bool:
         return False
     names = [field["name"] for field in kind["fields"]]
     lowered = {name.lower() for name in names}
-    odd = any(REFUSED_IN_COLUMN.search(name) for name in names) or len(lowered) < len(names) or lowered & FEED_COLUMNS
+    odd = any(MAPPED_IN_COLUMN.search(name) for name in names) or len(lowered) < len(names) or lowered & FEED_COLUMNS
     return not odd and all(_is_simple(field["type"]) and not field.get("metadata") for field in kind["fields"])
 
 

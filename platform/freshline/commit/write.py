@@ -8,6 +8,7 @@ of it or nothing is; files without a commit are no part of the table.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from freshline.commit.delta_log import (
     Newest,
@@ -46,7 +47,7 @@ from freshline.commit.small import (
 )
 from freshline.compute.arrow_rows import ArrowRows, in_arrow, in_spark
 from freshline.errors import FencedError
-from freshline.values.names import quoted
+from freshline.values.names import MAPPED_IN_COLUMN, quoted
 from freshline.values.receipt import Receipt
 
 WRITE_CONFS = (
@@ -56,6 +57,8 @@ WRITE_CONFS = (
 )
 
 
+# Columns may have any name. Delta gives those that Parquet does not take other names in its files.
+BY_NAME = {"delta.columnMapping.mode": "name"}
 # The key whose rows a change takes away; NULL for one that finds no row.
 _FOUND_BY = "_freshline_found_by"
 _IS_STORED, _IS_NEW = "_freshline_is_stored", "_freshline_is_new"
@@ -87,6 +90,9 @@ def create_table(
     """
     nullable = StructType([StructField(field.name, field.dataType, True) for field in schema.fields])
     properties = _properties(history_seconds, statistics_on)
+    if _is_mapped(nullable):
+        nullable = _with_own_names(nullable)
+        properties |= BY_NAME
     if not cluster_by and create_small(path, nullable.json(), partitioned_by=partitioned_by, configuration=properties):
         return table_id(path)
     builder = DeltaTable.createIfNotExists(spark).location(str(path)).addColumns(nullable)
@@ -116,6 +122,51 @@ def _properties(history_seconds: int, statistics_on: Sequence[str] | None) -> di
     return properties
 
 
+def _is_mapped(kind: DataType) -> bool:
+    """Whether a column of it, or a field in one, has a name that Parquet does not take."""
+    match kind:
+        case StructType():
+            return any(MAPPED_IN_COLUMN.search(field.name) or _is_mapped(field.dataType) for field in kind.fields)
+        case ArrayType():
+            return _is_mapped(kind.elementType)
+        case MapType():
+            return _is_mapped(kind.keyType) or _is_mapped(kind.valueType)
+        case _:
+            return False
+
+
+def _with_own_names(schema: StructType) -> StructType:
+    """The columns of a new table, of which those with plain names have them in its files too."""
+    numbers = itertools.count(1)
+
+    def named(kind: DataType) -> DataType:
+        match kind:
+            case StructType():
+                return StructType([of_field(each) for each in kind.fields])
+            case ArrayType():
+                return ArrayType(named(kind.elementType), kind.containsNull)
+            case MapType():
+                return MapType(named(kind.keyType), named(kind.valueType), kind.valueContainsNull)
+            case _:
+                return kind
+
+    def of_field(field: StructField) -> StructField:
+        facts = field.metadata
+        if not MAPPED_IN_COLUMN.search(field.name):
+            own = {"delta.columnMapping.id": next(numbers), "delta.columnMapping.physicalName": field.name}
+            facts = {**facts, **own}
+        return StructField(field.name, named(field.dataType), field.nullable, facts)
+
+    return StructType([of_field(field) for field in schema.fields])
+
+
+def _map_names(rows: DataFrame, path: Path) -> None:
+    """Have Delta map the names of columns where one of the rows needs it. The columns that are there keep theirs."""
+    if _is_mapped(rows.schema) and next(iter(BY_NAME)) not in describe_table(path).metadata.configuration:
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in BY_NAME.items())
+        rows.sparkSession.sql(f"ALTER TABLE delta.{quoted(str(path))} SET TBLPROPERTIES ({properties})")
+
+
 def append_rows(
     rows: DataFrame | ArrowRows, path: Path, receipt: Receipt, *, merge_schema: bool = False, count: int | None = None
 ) -> None:
@@ -124,7 +175,10 @@ def append_rows(
     here = None if table is None or count is None else in_arrow(rows, count)
     if table is not None and here is not None and append_small(table, here, receipt):
         return
-    writer = _fenced(in_spark(rows), path, receipt).mode("append")
+    rows = in_spark(rows)
+    if merge_schema:
+        _map_names(rows, path)
+    writer = _fenced(rows, path, receipt).mode("append")
     if merge_schema:
         writer = writer.option("mergeSchema", "true")
     writer.save(str(path))
@@ -147,6 +201,7 @@ def overwrite_table(
     fits = table is not None and table.metadata().partition_columns == list(partitioned_by)
     if table is not None and fits and replace_small(table, rows.toArrow(), receipt):
         return
+    _map_names(rows, path)
     writer = _fenced(rows, path, receipt).mode("overwrite")
     if cluster_by and _has_columns_of(rows, path):
         # A plain overwrite takes the clustering away, in every form that Delta has for it.
@@ -176,6 +231,8 @@ def replace_partitions(
     rows: DataFrame, path: Path, receipt: Receipt, *, predicate: str, merge_schema: bool = False
 ) -> None:
     """Replace exactly the rows that match the predicate; Delta refuses rows of other partitions."""
+    if merge_schema:
+        _map_names(rows, path)
     writer = _fenced(rows, path, receipt).mode("overwrite").option("replaceWhere", predicate)
     if merge_schema:
         writer = writer.option("mergeSchema", "true")

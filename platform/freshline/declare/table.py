@@ -28,7 +28,7 @@ from freshline.values.closing import ARRIVED
 from freshline.values.freshness import Freshness
 from freshline.values.location import Location, Written
 from freshline.values.merge import Merge
-from freshline.values.names import TableName, late_name
+from freshline.values.names import MAPPED_IN_COLUMN, TableName, late_name
 from freshline.values.options import TABLE_OPTIONS, Options, join_words
 from freshline.values.query import GraphFunction, PythonQuery, SqlQuery
 from freshline.values.registry import (
@@ -389,6 +389,14 @@ def _with_columns(spec: TableSpec, columns: tuple[str, ...], declaration: Declar
             "PARTITIONED BY names every column of the query. Leave at least one out.",
             declaration.at("PARTITIONED BY"),
         )
+    for column in spec.partitioned_by:
+        if MAPPED_IN_COLUMN.search(column):
+            problems.add(
+                "COLUMN_NAME",
+                f"column `{column}` of PARTITIONED BY has a blank or one of , ; {{ }} ( ) = in its name. Give it "
+                "another name with AS.",
+                declaration.at("PARTITIONED BY"),
+            )
     check_constraint_columns(
         [Written(one, declaration.at(f"CONSTRAINT {one.name.lower()}").line) for one in spec.constraints],
         columns,

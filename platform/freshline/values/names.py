@@ -14,8 +14,10 @@ CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version
 FEED_COLUMNS = frozenset({CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP})
 # So ends the name of the table of rows that came too late for a table with EMIT FINAL.
 LATE = "__late"
-# Delta refuses these in the names of columns.
-REFUSED_IN_COLUMN = re.compile(r"[ ,;{}()\n\t=]")
+# Names of columns with one of these are no names of columns in Parquet: Delta maps them to others in its files.
+MAPPED_IN_COLUMN = re.compile(r"[ ,;{}()=]")
+# Nobody reads these on a page or in a terminal.
+_REFUSED_IN_COLUMN = re.compile(r"[\n\r\t]")
 
 
 def column_mistake(name: str) -> tuple[str, str] | None:
@@ -24,8 +26,8 @@ def column_mistake(name: str) -> tuple[str, str] | None:
         return "RESERVED_NAME", f"column {name}: names that begin with {RESERVED_COLUMN} are freshline's own."
     if name.lower() in FEED_COLUMNS:
         return "RESERVED_NAME", f"column {name}: what is read of changes of its rows has a column of this name."
-    if REFUSED_IN_COLUMN.search(name):
-        return "COLUMN_NAME", f"column `{name}` has a character that Delta refuses in names (blank , ; {{ }} ( ) =)."
+    if _REFUSED_IN_COLUMN.search(name):
+        return "COLUMN_NAME", f"column {name!r} has a tab or a line end in its name."
     return None
 
 

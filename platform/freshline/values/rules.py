@@ -36,7 +36,7 @@ RULES: dict[str, str] = {
     "EXTENSION": "An extension of another package is in one installed package, loads, and can be declared.",
     "REFERENCE": "`${env:NAME}` and `${file:path}` must name something that is there.",
     "COLUMN_TYPE": "A column of a source has one of Spark's types, which records of its format can give.",
-    "COLUMN_NAME": "The name of a column has none of what Delta refuses: blank , ; { } ( ) = tab, line end.",
+    "COLUMN_NAME": "The name of a column has no tab or line end; in PARTITIONED BY no blank , ; { } ( ) =.",
     "DUPLICATE_COLUMN": "A column name occurs once, in any letter case.",
     "METADATA": "METADATA FROM names something that the connector knows beside the record.",
     "PRIMARY_KEY": "PRIMARY KEY names columns of the table.",
