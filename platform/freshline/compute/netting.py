@@ -93,12 +93,33 @@ def is_loosely_equal(kind: DataType) -> bool:
 
 
 def comparable(kind: DataType, column: Column) -> Column:
-    """A value that is compared in place of one that cannot be: the sorted entries of a map, a text of others."""
+    """A value that is compared in place of one that cannot be: the sorted entries of a map, a text of others.
+
+    Maps have no order, and systems give them back in one of their own.
+    """
     if is_compared(kind):
         return column
     if isinstance(kind, MapType) and is_compared(kind.keyType) and is_compared(kind.valueType):
         return F.sort_array(F.map_entries(column))
-    return F.to_json(F.struct(column.alias("v")))
+    return F.to_json(F.struct(_in_order(kind, column).alias("v")))
+
+
+def _in_order(kind: DataType, column: Column) -> Column:
+    """A value whose maps have their entries by key."""
+    if "map<" not in kind.simpleString():
+        return column
+    match kind:
+        case MapType():
+            keys, of = F.sort_array(F.map_keys(column)), kind.valueType
+            return F.map_from_arrays(keys, F.transform(keys, lambda key: _in_order(of, F.element_at(column, key))))
+        case ArrayType():
+            element = kind.elementType
+            return F.transform(column, lambda each: _in_order(element, each))
+        case StructType():
+            fields = [_in_order(each.dataType, column[each.name]).alias(each.name) for each in kind.fields]
+            return F.when(column.isNotNull(), F.struct(*fields))
+        case _:
+            return column
 
 
 def net_by(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
