@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from freshline.values.names import TableName
 from tests.crashes import crash
 
 
@@ -84,3 +85,31 @@ def test_a_service_has_the_rows_of_the_table_after_each_refresh_and_stop(hooked,
     assert (found.error, found.equal, "cannot be asked" in found.detail) == (None, False, True)
     kept = [file for file in lab.runtime.warehouse.root.rglob("*") if file.is_file()]
     assert not [file for file in kept if b"hunter2" in file.read_bytes() or b"hook-path" in file.read_bytes()]
+
+
+@pytest.mark.parametrize("point", ["sink-post-confirmed", "sink-rejected-kept", "sink-before-commit", "sink-committed"])
+def test_rows_that_are_not_taken_are_set_aside_once_whatever_is_stopped(hooked, webhook, point):
+    lab = hooked
+    lab.source("texts", "id INT, amount DECIMAL(10,2), note BINARY", primary_key=["id"])
+    lab.declare(
+        "CREATE MATERIALIZED TABLE big (PRIMARY KEY (id)) FRESHNESS = INTERVAL '1' MINUTE AS "
+        "SELECT id, amount, CAST(note AS STRING) AS note FROM texts"
+    )
+    refreshed(lab)
+    path = lab.runtime.warehouse.rejections(lab.runtime.graph.spec(TableName.parse("out")))
+
+    def set_aside():
+        return sorted(row["error"] for row in lab.runtime.spark.read.format("delta").load(str(path)).collect())
+
+    # A text that JSON has not, and behind it a row that the service refuses: the post, its line that begins, its row.
+    lab.sql("INSERT INTO texts VALUES (1, 1, X'ff'), (2, 2, X'61')")
+    for status in (422, 200, 422):
+        webhook.next(status)
+    crash(lab, point, "out")
+    # Nothing is new, and yet they are not lost.
+    refreshed(lab)
+    assert set_aside() == ["422", "NOT_UTF8"]
+    lab.sql("INSERT INTO texts VALUES (3, 3, X'62')")
+    assert refreshed(lab).rejected == 0
+    assert set_aside() == ["422", "NOT_UTF8"]
+    assert set(state(webhook)) == {3}

@@ -66,6 +66,14 @@ class RejectedRow:
 
 
 @dataclass(frozen=True)
+class LeftRejected:
+    """Rows that the system did not take of deliveries that were stopped, and the number of the newest of these."""
+
+    rows: tuple[RejectedRow, ...]
+    seq: int
+
+
+@dataclass(frozen=True)
 class Delivered:
     """The numbers of rows that were inserted or updated, and deleted."""
 
@@ -140,6 +148,16 @@ class SinkWriter(OutsideHalf, ABC):
     @abstractmethod
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows as the sink has them, in the columns and types of `schema`. In batches, whose memory is bounded."""
+
+    def left_rejected(self) -> LeftRejected | None:
+        """The rows that were not taken of a delivery that was stopped, and that `position` has ended since.
+
+        Only a writer that ends deliveries by itself has such. They are in the quarantine already, or not yet.
+        """
+        return None
+
+    def forget_left(self) -> None:
+        """Forget `left_rejected`, which are in the quarantine."""
 
     def close(self) -> None:
         """Let go of connections."""

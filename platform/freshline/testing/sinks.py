@@ -314,6 +314,7 @@ class SinkConformance:
         lab.sql("UPDATE s SET v = 'mended' WHERE k >= 10")
         _refreshed(lab)
         _require_equal(lab, system, "after the rows were mended")
+        require(_rejected(lab, system), 3 * len(bad), "the rows that were set aside, after they were mended")
 
     def test_a_system_that_goes_away_comes_back(self, lab: Lab, system: SinkSystem) -> None:
         system.begin([system.row(1)])

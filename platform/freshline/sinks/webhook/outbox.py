@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from freshline.sinks.writer import RejectedRow
 from freshline.values.sink_position import SinkPosition
+
+_REJECTED = "rejected.json"
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,16 @@ class Notes:
 
 @dataclass(frozen=True)
 class Sending:
-    """A delivery on its way: the position after it, its number, and how many posts there are and were confirmed."""
+    """A delivery on its way: the position after it, its number, and how many posts there are and were confirmed.
+
+    `rejected` are the rows that are in no post.
+    """
 
     after: SinkPosition
     number: int
     posts: int
     confirmed: int
+    rejected: tuple[RejectedRow, ...] = ()
 
 
 class Outbox:
@@ -56,8 +62,17 @@ class Outbox:
         held = None if notes.position is None else json.loads(notes.position.to_json())
         _write(self.folder / "position.json", json.dumps({"position": held, "number": notes.number}).encode())
 
-    def begin(self, after: SinkPosition, number: int, posts: Iterable[list[bytes]]) -> None:
-        """Keep the posts of a delivery, all of them or none."""
+    def begin(
+        self,
+        after: SinkPosition,
+        number: int,
+        posts: Iterable[list[bytes]],
+        rejected: Sequence[RejectedRow],
+    ) -> None:
+        """Keep the posts of a delivery, all of them or none.
+
+        `rejected` has the rows that no post can have, when all posts have been read.
+        """
         written = self.folder / "writing"
         shutil.rmtree(written, ignore_errors=True)
         written.mkdir(parents=True, mode=0o700)
@@ -66,6 +81,7 @@ class Outbox:
             (written / f"{count}.ndjson").write_bytes(b"\n".join(lines) + b"\n")
             count += 1
         facts = {"after": json.loads(after.to_json()), "number": number, "posts": count}
+        facts["rejected"] = [asdict(row) for row in rejected]
         (written / "delivery.json").write_text(json.dumps(facts), encoding="utf-8")
         for file in written.iterdir():
             _flush(file)
@@ -80,7 +96,8 @@ class Outbox:
         facts = json.loads(text)
         after = SinkPosition.from_json(json.dumps(facts["after"]))
         confirmed = int(_read(self._sending / "confirmed") or b"0")
-        return Sending(after, int(facts["number"]), int(facts["posts"]), confirmed)
+        rejected = tuple(RejectedRow(**each) for each in facts.get("rejected", ()))
+        return Sending(after, int(facts["number"]), int(facts["posts"]), confirmed, rejected)
 
     def lines(self, post: int) -> list[bytes]:
         """The lines of a post."""
@@ -90,19 +107,37 @@ class Outbox:
         """Note that the service has this post, and all before it."""
         _write(self._sending / "confirmed", str(post + 1).encode())
 
-    def reject(self, rows: Iterable[RejectedRow]) -> None:
-        """Keep rows that the service refused until somebody takes them."""
-        kept = [*self.rejected(), *rows]
-        _write(self.folder / "rejected.json", json.dumps([asdict(row) for row in kept]).encode())
+    def reject(self, seq: int, post: int, rows: Sequence[RejectedRow]) -> None:
+        """Keep rows of a post that the service refused until somebody takes them. A post that comes again counts once.
 
-    def rejected(self) -> tuple[RejectedRow, ...]:
-        """The rows that nobody has taken yet."""
-        text = _read(self.folder / "rejected.json")
-        found: Iterator[dict[str, Any]] = iter(() if text is None else json.loads(text))
-        return tuple(RejectedRow(**each) for each in found)
+        `seq` is the number of the refresh, and `post` is -1 for rows that are in no post.
+        """
+        others = [each for each in self._rejections() if (each["seq"], each["post"]) != (seq, post)]
+        self._write_rejections([*others, {"seq": seq, "post": post, "rows": [asdict(row) for row in rows]}])
 
-    def forget_rejected(self) -> None:
-        (self.folder / "rejected.json").unlink(missing_ok=True)
+    def rejected(self) -> dict[int, tuple[RejectedRow, ...]]:
+        """The rows that nobody has taken yet, by the number of the refresh that sent them."""
+        found: dict[int, tuple[RejectedRow, ...]] = {}
+        for each in self._rejections():
+            rows = tuple(RejectedRow(**row) for row in each["rows"])
+            found[each["seq"]] = found.get(each["seq"], ()) + rows
+        return found
+
+    def forget_rejected(self, seqs: Collection[int]) -> None:
+        """Forget the rows of these refreshes."""
+        left = [each for each in self._rejections() if each["seq"] not in seqs]
+        if left:
+            self._write_rejections(left)
+        else:
+            (self.folder / _REJECTED).unlink(missing_ok=True)
+
+    def _rejections(self) -> list[dict[str, Any]]:
+        text = _read(self.folder / _REJECTED)
+        found: list[dict[str, Any]] = [] if text is None else json.loads(text)
+        return found
+
+    def _write_rejections(self, rejections: Sequence[Mapping[str, Any]]) -> None:
+        _write(self.folder / _REJECTED, json.dumps(rejections).encode())
 
     def end(self) -> None:
         """Forget the posts of a delivery, which has ended."""

@@ -10,6 +10,7 @@ import json
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +22,16 @@ from freshline.report.alerts.channels.webhook import SIGNATURE, sign
 from freshline.sinks.webhook.lines import UnreadableRowError, bodies, marker, row_lines
 from freshline.sinks.webhook.outbox import Notes, Outbox
 from freshline.sinks.webhook.sink import WebhookSink
-from freshline.sinks.writer import Delivered, Delivery, KeepRejected, OutgoingRows, RejectedRow, SinkHost, SinkWriter
+from freshline.sinks.writer import (
+    Delivered,
+    Delivery,
+    KeepRejected,
+    LeftRejected,
+    OutgoingRows,
+    RejectedRow,
+    SinkHost,
+    SinkWriter,
+)
 from freshline.sources.tls import tls_context
 from freshline.values.alert_settings import web_problem
 from freshline.values.sink import OnReject
@@ -54,6 +64,7 @@ class WebhookWriter(SinkWriter):
         self._outbox = Outbox(host.sink_notes / str(spec.name))
         self._sets_aside = spec.on_reject is OnReject.QUARANTINE
         self._pause = pause
+        self._left: frozenset[int] = frozenset()
 
     def position(self) -> SinkPosition | None:
         self._end_delivery()
@@ -70,6 +81,14 @@ class WebhookWriter(SinkWriter):
             "a webhook cannot be asked for the rows that its service has. Compare them there.", where=self.where
         )
 
+    def left_rejected(self) -> LeftRejected | None:
+        found = self._outbox.rejected()
+        self._left = frozenset(found)
+        return LeftRejected(tuple(chain.from_iterable(found.values())), max(found)) if found else None
+
+    def forget_left(self) -> None:
+        self._outbox.forget_rejected(self._left)
+
     def _deliver(self, rows: OutgoingRows, delivery: Delivery, keep_rejected: KeepRejected, kind: str) -> Delivered:
         self._end_delivery()
         notes = self._notes()
@@ -77,19 +96,21 @@ class WebhookWriter(SinkWriter):
         number = max(notes.number + 1, delivery.after.seq)
         unreadable: list[RejectedRow] = []
         lines = self._lines(rows, delivery, kind, unreadable)
-        self._outbox.begin(delivery.after, number, bodies(lines, self._sink.rows_per_request, _POST_BYTES))
+        posts = bodies(lines, self._sink.rows_per_request, _POST_BYTES)
+        self._outbox.begin(delivery.after, number, posts, unreadable)
         self._send_posts(notes)
-        rejected = [*self._outbox.rejected(), *unreadable]
+        seq = delivery.after.seq
+        rejected = self._outbox.rejected().get(seq)
         if rejected:
             keep_rejected(rejected)
         self.host.failpoint("sink-before-commit")
         self._commit(delivery.after, number)
-        self._outbox.forget_rejected()
+        self._outbox.forget_rejected({seq})
         self.host.failpoint("sink-committed")
         return Delivered(rows.upserts - len(unreadable), rows.deletes)
 
     def _end_delivery(self) -> None:
-        """Send the posts of a delivery that was stopped, if there is one. Rows that are refused wait for the next."""
+        """Send the posts of a delivery that was stopped, if there is one. Rows that are refused are `left_rejected`."""
         sending = self._outbox.sending()
         if sending is not None:
             self._send_posts(self._notes())
@@ -143,6 +164,8 @@ class WebhookWriter(SinkWriter):
         """Send the posts of the outbox that were not confirmed."""
         sending = self._outbox.sending()
         assert sending is not None
+        if sending.rejected:
+            self._outbox.reject(sending.after.seq, -1, sending.rejected)
         for post in range(sending.confirmed, sending.posts):
             # Written by an engine that came in the meantime.
             if self._notes() != notes:
@@ -157,7 +180,7 @@ class WebhookWriter(SinkWriter):
                 self._outbox.end()
                 raise
             if rejected:
-                self._outbox.reject(rejected)
+                self._outbox.reject(sending.after.seq, post, rejected)
             self._outbox.confirm(post)
             self.host.failpoint("sink-post-confirmed")
 

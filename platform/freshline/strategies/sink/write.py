@@ -12,10 +12,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from freshline.commit.delta_log import classify, count_all, count_rows, exists, table_id
+from freshline.commit.data_files import read_column
+from freshline.commit.delta_log import classify, count_all, count_rows, exists, open_table, table_id
 from freshline.commit.write import carry_receipt, create_table, overwrite_table, stored_schema
 from freshline.compute.constraints import TABLE_QUARANTINE_SCHEMA
 from freshline.compute.execution import suited_to
@@ -37,6 +39,7 @@ from freshline.plan.step import SendChanges, SendWhole
 from freshline.refresh.attempt import Attempt, Work
 from freshline.refresh.quarantine import commit_quarantine
 from freshline.sinks.writer import Delivered, Delivery, KeepRejected, OutgoingRows, RejectedRow, SinkWriter
+from freshline.values.connector import SEQ
 from freshline.values.reason import Reason
 from freshline.values.receipt import Receipt
 from freshline.values.result import Strategy
@@ -53,10 +56,10 @@ def send_changes(attempt: Attempt, step: SendChanges) -> Work:
     if held is None or held.owner != _owner(attempt):
         return _whole(attempt, writer, Reason("NO_RECEIPT"))
     if held.table == pinned.position and held.unfinished is None:
-        return _found(attempt, step)
+        return _found(attempt, step, writer)
     changes = _changes_since(attempt, held, pinned)
     if changes.kind is ChangeKind.NOTHING and held.unfinished is None:
-        return _found(attempt, step)
+        return _found(attempt, step, writer)
     why = _why_whole(changes) or _why_unknown(held, pinned, changes)
     if why is None and attempt.spec.sink is not None and not attempt.spec.sink.takes_changes:
         why = Reason("WHOLE_VERSIONS", str(pinned.name))
@@ -120,14 +123,21 @@ def _work(
         earlier = attempt.receipt
         was_written = earlier is not None and earlier.fingerprint == attempt.spec.fingerprint
         delivery = Delivery(before, after, takes_over=reason.code == "REQUESTED", was_written=was_written)
-        rejected: list[RejectedRow] = []
+        left, is_kept = _left_rejected(attempt, writer)
+        rejected = [*left]
+        waiting = [] if is_kept else [*left]
 
         def keep(found: Sequence[RejectedRow]) -> None:
             rejected.extend(found)
-            _keep_rejected(attempt, found, receipt)
+            # Under one number there is one commit.
+            _keep_rejected(attempt, [*waiting, *found], receipt)
+            waiting.clear()
 
         attempt.runtime.failpoint("sink-writing")
         delivered = _send(writer, rows, delivery, keep)
+        if waiting:
+            keep(())
+        writer.forget_left()
         attempt.runtime.failpoint("sink-written")
         done = replace(receipt, rows_out=delivered.written + delivered.deleted, rejected=len(rejected))
         _commit_receipt(attempt, done)
@@ -141,11 +151,25 @@ def _send(writer: SinkWriter, rows: OutgoingRows, delivery: Delivery, keep: Keep
     return writer.apply(rows, delivery, keep)
 
 
-def _found(attempt: Attempt, step: SendChanges) -> Work:
+def _left_rejected(attempt: Attempt, writer: SinkWriter) -> tuple[Sequence[RejectedRow], bool]:
+    """The rows that were not taken of a delivery that was stopped, and whether they are in the quarantine."""
+    left = writer.left_rejected()
+    if left is None:
+        return (), True
+    path = attempt.runtime.warehouse.rejections(attempt.spec)
+    newest = pc.max(read_column(open_table(path), path, SEQ)).as_py() if exists(path) else None
+    return left.rows, newest is not None and newest >= left.seq
+
+
+def _found(attempt: Attempt, step: SendChanges, writer: SinkWriter) -> Work:
     """The write of the receipt alone: the sink has this state already."""
 
     def write(receipt: Receipt) -> None:
-        _commit_receipt(attempt, replace(receipt, rows_out=0))
+        left, is_kept = _left_rejected(attempt, writer)
+        if not is_kept:
+            _keep_rejected(attempt, left, receipt)
+        writer.forget_left()
+        _commit_receipt(attempt, replace(receipt, rows_out=0, rejected=len(left)))
 
     return Work(write, step.strategy, step.reason, 0, attempt.pins.positions, {})
 
