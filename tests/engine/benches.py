@@ -51,6 +51,8 @@ class Bench:
         self.runtime, self.control = runtime, runtime.control
         self.graph: Graph = runtime.graph
         self.jobs: list[Job] = []
+        # The tables that were told to be restored.
+        self.restored: list[TableName] = []
         self.refresh: Callable[[Job], RefreshResult] = succeeded
         self.work = WorkQueue(self._do, threads, lambda job, outcome: None)
         declarations: Any = SimpleNamespace(
@@ -61,7 +63,7 @@ class Bench:
         )
         self.declarations = declarations
         effective_graph = EffectiveGraph(declarations, self.control, lambda: datetime.now(UTC))
-        self.requests = Requests(runtime, effective_graph, self.work, lambda graph: due)
+        self.requests = Requests(runtime, effective_graph, self.work, lambda graph: due, self.restored.extend)
 
     def _do(self, job: Job) -> RefreshResult:
         self.jobs.append(job)

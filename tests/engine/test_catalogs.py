@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
 import pytest
+from deltalake import DeltaTable
 
 from freshline.catalogs import sync as sync_module
 from freshline.commit.control_store import ControlStore
@@ -142,6 +143,17 @@ def test_a_first_commit_changed_columns_and_a_dropped_declaration_follow(keep, s
     shop.undeclare("orders")
     kept.declared()
     until(lambda: kept.views == ["spend"])
+
+
+def test_a_restored_table_has_the_columns_that_it_had(keep, shop, syncs):
+    kept = keep()
+    until(lambda: kept.views == ["orders"])
+    shop.fill("orders", {"id": [1], "added": [2]})
+    kept.refreshed("orders")
+    until(lambda: len(syncs) == 2)
+    DeltaTable(str(shop.warehouse.root / "orders")).restore(0)
+    kept.keeper.on_restore([TableName.parse("orders")])
+    until(lambda: len(syncs) == 3)
 
 
 def test_commits_that_change_no_entry_ask_no_catalog(keep, shop, syncs):

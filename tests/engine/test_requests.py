@@ -356,6 +356,7 @@ def test_savepoints_are_made_and_dropped_and_a_wrong_wish_is_reported(settings):
     tables.commit("b", [2])
     restored = ask(action="restore", name="calm")[-2]["savepoint"]
     assert (list(restored["restored"]), tables.ids("b")) == (["b"], [1])
+    assert bench.restored == [TableName.parse("b")]
     assert ask(action="drop", name="calm")[-1]["state"] == "SUCCEEDED"
     for arguments, said in (
         ({"action": "drop", "name": "calm"}, "there is no savepoint calm"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -79,6 +79,12 @@ class CatalogKeeper:
         """Take note of changed declarations; returns at once."""
         for each in self._kept:
             each.note(None)
+
+    def on_restore(self, tables: Collection[TableName]) -> None:
+        """Take note of tables that were brought to a savepoint; returns at once."""
+        for each in self._kept:
+            for table in tables:
+                each.note(table)
 
     def close(self, seconds: float) -> None:
         """Begin nothing more, and wait so long for what runs. Entries that are left are made by the next start."""

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from freshline.engine.catalogs import CatalogKeeper
     from freshline.engine.loops import Loops
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from freshline.engine.metrics import Metrics
     from freshline.engine.telemetry import Lineage
     from freshline.engine.work import Job
+    from freshline.values.names import TableName
     from freshline.values.result import RefreshResult
 
 LOG = logging.getLogger(__name__)
@@ -43,6 +44,11 @@ class CommitConsumers:
                 consumer()
             except Exception:  # a mistake in one must not keep the readers of the table asleep
                 LOG.exception("%s: the %s did not take note of a refresh", job.table, name)
+
+    def call_after_restore(self, tables: Collection[TableName]) -> None:
+        """Report tables that have the columns of a savepoint again. Readers look by themselves."""
+        if self.catalogs is not None:
+            self.catalogs.on_restore(tables)
 
     def _calls(self, job: Job, outcome: RefreshResult | None) -> Iterator[tuple[str, Callable[[], object]]]:
         yield "metrics", partial(self.metrics.on_outcome, job.table, outcome)

@@ -60,7 +60,7 @@ from freshline.refresh.runtime import utc_now
 from freshline.report.log_lines import line_formatter
 from freshline.report.metrics.exposition import Family
 from freshline.report.metrics.families import Heap
-from freshline.run import Runtime, finish_restore, maintain_table, open_runtime, refresh_table
+from freshline.run import Runtime, finish_restore, is_restoring, maintain_table, open_runtime, refresh_table
 from freshline.values.names import TableName
 from freshline.values.registry import ExtensionError, optional_part
 from freshline.values.result import RefreshResult, State
@@ -129,7 +129,9 @@ class Engine:
         self._maintenance = Maintenance(self._maintain)
         # Before the first request: from then on refreshes end.
         self._consumers = CommitConsumers(self._metrics, lineage, catalogs, self._loops, self._maintenance)
-        self._requests = Requests(runtime, effective_graph, self._work, self._loops.due)
+        self._requests = Requests(
+            runtime, effective_graph, self._work, self._loops.due, self._consumers.call_after_restore
+        )
         self._requests.adopt()
         self._logged_at = time.monotonic()
         self._log_trouble = ""
@@ -404,8 +406,11 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
             catalogs.on_graph()
 
         effective_graph.on_change(on_graph)
+        is_half_restored = is_restoring(runtime)
         try:
             finish_restore(runtime)
+            if is_half_restored:
+                catalogs.on_restore(runtime.graph.order)
         except (FreshlineError, PySparkException, Py4JError, OSError) as error:
             # Every refresh and query tries it again and reports it; without an engine nobody could help.
             LOG.error("a restore that was stopped half way cannot be finished: %s", error)

@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import date
@@ -144,12 +144,14 @@ class Requests:
         effective_graph: EffectiveGraph,
         work: WorkQueue,
         due: Callable[[Graph], Sequence[TableName]],
+        on_restore: Callable[[Collection[TableName]], None],
     ) -> None:
-        """`due` says what one evaluation of the graph would refresh."""
+        """`due` says what one evaluation of the graph would refresh; `on_restore` is given the tables of a restore."""
         self._runtime = runtime
         self._effective_graph = effective_graph
         self._work = work
         self._due = due
+        self._on_restore = on_restore
         self._backfills = Backfills(runtime, work, lambda: effective_graph.held)
         self._requests: dict[str, Request] = {}
         self._lock = threading.Lock()
@@ -480,9 +482,11 @@ class Requests:
                 done = create_savepoint(self._runtime, name, read_names(graph, arguments)).as_json()
             case "restore":
                 self._backfills.require_none()
-                done = restore_savepoint(
+                restored = restore_savepoint(
                     self._runtime, name, cancellation=request.cancellation, progress=request.progress
-                ).as_json()
+                )
+                self._on_restore(restored.tables)
+                done = restored.as_json()
             case "drop":
                 done = drop_savepoint(self._runtime, name).as_json()
             case _:

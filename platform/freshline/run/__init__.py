@@ -13,6 +13,7 @@ from freshline.run.savepoint import (
     create_savepoint,
     drop_savepoint,
     finish_restore,
+    is_restoring,
     list_savepoints,
     restore_savepoint,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "create_savepoint",
     "drop_savepoint",
     "finish_restore",
+    "is_restoring",
     "list_savepoints",
     "maintain_table",
     "open_runtime",
