@@ -357,7 +357,7 @@ def test_killed_in_the_middle_of_a_sync_the_next_one_does_the_rest(lake, metasto
 # -- read by others
 
 
-@pytest.mark.spark
+@pytest.mark.long  # tests/docs/test_catalogs.py does so too
 def test_a_spark_that_knows_nothing_of_freshline_reads_tables_by_name(lake, metastore, tmp_path):
     lake.add("Orders")
     lake.add("Sales.Spend", {"k": [1], ODD: ["v"]})

@@ -415,6 +415,7 @@ def names(lab):
     return {row["id"]: row["name"] for row in lab.rows("customer")}
 
 
+@pytest.mark.long  # tests/scenarios/test_postgres_source.py has it without a broker
 def test_keys_that_change_places_in_a_transaction_lose_no_row(lab, kafka):
     """With a deferrable key: UPDATE t SET id = id + 1 gives a row the key of another one, which leaves it then."""
     topic = feed(lab, kafka, f"{COLUMNS}, {FACTS}")

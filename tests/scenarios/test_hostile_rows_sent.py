@@ -11,6 +11,7 @@ import pytest
 
 from freshline.values.names import TableName
 from tests.databases import Database
+from tests.lanes import long_but
 from tests.scenarios.tables import declare
 from tests.servers.clickhouse import PASSWORD
 from tests.sinks.kafka_topic import Topic
@@ -96,7 +97,11 @@ def system(request: pytest.FixtureRequest, tmp_path: Any, monkeypatch: pytest.Mo
             )
 
 
-@pytest.mark.parametrize("system", ["postgres", "clickhouse", "opensearch", "kafka", "parquet", "csv"], indirect=True)
+@pytest.mark.parametrize(
+    "system",
+    long_but(["postgres", "parquet"], ["postgres", "clickhouse", "opensearch", "kafka", "parquet", "csv"]),
+    indirect=True,
+)
 def test_rows_that_no_system_likes_are_equal_after_each_refresh(lab: Any, system: System) -> None:
     lab.source("src", COLUMNS, primary_key=["k"])
     declare(lab, f"SELECT k, x AS {NAME}, `Größe🎉`, e, d, t, n, b, l FROM src", "(PRIMARY KEY (k))", name="big")

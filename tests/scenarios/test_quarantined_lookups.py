@@ -139,6 +139,7 @@ def test_conditions_and_inner_joins_drop_no_row_that_has_no_answer_yet(orders, s
     assert orders.verify("t").equal
 
 
+@pytest.mark.long
 def test_a_service_that_is_away_fails_no_refresh_and_another_declaration_lets_the_rows_go(orders, service):
     service.always, service.bodies = (503, {"Retry-After": "600"}), {}
     customer(orders, service, lookup__on_error="quarantine", lookup__concurrency="1")
