@@ -35,7 +35,7 @@ from postgres import postgres_feed
 from project import Project, refresh, same
 from pyspark.sql import DataFrame, SparkSession
 from rabbitmq import Throughput, rabbitmq_ingest
-from sinks import Ratio, sink_postgres
+from sinks import Ratio, sink_kafka, sink_opensearch, sink_postgres
 from tpch import SHARES, Share, tpch
 
 from freshline.declare.project import read_settings
@@ -364,6 +364,8 @@ SIZED: dict[str, tuple[int, Callable[[SparkSession, Path, int], Figure | Iterato
     "increments": (200_000, increments),
     "rabbitmq_ingest": (200_000, rabbitmq_ingest),
     "sink_postgres": (10_000_000, sink_postgres),
+    "sink_kafka": (1_000_000, sink_kafka),
+    "sink_opensearch": (200_000, sink_opensearch),
 }
 # These grow with a scale that is given on the command line.
 SCALED = ("tpch", "event_time", "late_row")
