@@ -103,6 +103,7 @@ class AnswerStore:
         for name, kind in _FACTS:
             self._schema = self._schema.add(name, kind)
         self._arrow = to_arrow_schema(self._schema, timezone="UTC")
+        self._fingerprint = spec.fingerprint
         self._lock: threading.RLock = threading.RLock() if before is None else before._lock
         self._client: LookupClient | None = None
         self._is_ready = False
@@ -237,7 +238,7 @@ class AnswerStore:
         row.update(answer.row or {})
         row.update(zip(self.spec.primary_key, key, strict=True))
         is_found = answer.row is not None and not answer.failed
-        facts = (self._runtime.clock(), is_found, answer.failed, use.asked_for, self.spec.fingerprint)
+        facts = (self._runtime.clock(), is_found, answer.failed, use.asked_for, self._fingerprint)
         row.update(zip((ASKED_AT, FOUND, FAILED, ASKED_FOR, ASKED_OF), facts, strict=True))
         return row
 

@@ -32,6 +32,8 @@ from freshline.values.secret import resolve_reference
 from freshline.values.spec import SourceSpec
 
 _MOST_BYTES = 8 << 20
+# The share of 'lookup.timeout' from which on a read waits for what is left of it, and no longer for the whole.
+_LITTLE_LESS = 0.9
 _NO_ROW = (204, 404, 410)
 _BUSY = (429, 503)
 # A server that is starting, or one before it that has nobody behind it; and requests that took too long.
@@ -200,13 +202,16 @@ class HttpLookupClient(LookupClient):
 
     def _read(self, answer: http.client.HTTPResponse, connection: http.client.HTTPConnection, deadline: float) -> bytes:
         """The body; one that comes byte by byte has the deadline of the whole."""
-        found = bytearray()
+        found, patience = bytearray(), float(self._lookup.lookup_timeout)
+        is_short = False
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError
-            if connection.sock is not None:
+            # Each call asks the system. Most answers are here as a whole, long before it would matter.
+            if connection.sock is not None and left < _LITTLE_LESS * patience:
                 connection.sock.settimeout(left)
+                is_short = True
             block = answer.read1(1 << 16)
             if not block:
                 break
@@ -218,8 +223,8 @@ class HttpLookupClient(LookupClient):
             raise AwayError(f"the answer of {self._host} ends too early")
         # The connection takes the next request when this answer is closed, which reading it piece by piece does not do.
         answer.close()
-        if connection.sock is not None:
-            connection.sock.settimeout(float(self._lookup.lookup_timeout))
+        if connection.sock is not None and is_short:
+            connection.sock.settimeout(patience)
         return bytes(found)
 
 

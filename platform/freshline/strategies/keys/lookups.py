@@ -83,11 +83,11 @@ def _follow(attempt: Attempt, step: LookUpChanged, inputs: dict[TableName, DataF
         look_up=with_retries if waits else None,
     )
     rows_in = sum(attempt.changes[name].rows for name in step.changed)
-    keys = followed.keys()
     work = attempt.nothing(rows_in)
-    if keys is not None and followed.added is not None and not spec.primary_key:
-        work = _append(attempt, step, followed.added, rows_in)
-    elif keys is not None:
+    if followed.added is not None and not spec.primary_key:
+        if followed.added.count:
+            work = _append(attempt, step, followed.added, rows_in)
+    elif (keys := followed.keys()) is not None:
         rows = keys.restrict(followed.rows)
         if spec.constraints:
             fresh = attempt.constraint_check.rows(rows.where(FRESH), again=True)
