@@ -62,7 +62,7 @@ BUGS: tuple[Planted, ...] = (
     ),
     _bug(
         "answers are kept once they are committed", "refresh/answers.py",
-        "            self._writer.write_batch(rows)\n", "",
+        "            self._put(batch.serialize())\n", "",
         "a system is asked again for answers that had arrived, and gives others",
         f"{ASKED}::test_a_stop_at_each_point_asks_for_no_answer_that_had_arrived",
     ),
