@@ -63,6 +63,15 @@ def pages(shop: Shop) -> dict[str, str]:
     }
 
 
+@pytest.mark.parametrize(("kind", "has_buttons"), [("table", True), ("sink", True), ("log", False), ("source", False)])
+def test_tables_and_sinks_have_buttons_and_sources_have_none(shop, kind, has_buttons):
+    whole = board(shop, *shop.graph.order)
+    (page,) = [page for page in whole.pages if page.row.status.kind == "table"][:1]
+    row = replace(page.row, status=replace(page.row.status, kind=kind))
+    html = render_table(replace(whole, pages=(replace(page, row=row),)), buttons=True)
+    assert (">Suspend</button>" in html) is has_buttons
+
+
 @pytest.mark.seconds
 def test_hostile_texts_are_shown_as_texts_everywhere(pages):
     for html in pages.values():
