@@ -121,7 +121,7 @@ def test_without_a_terminal_the_missing_options_are_named(
             2,
             "--key",
         ),
-        ([*FILES, "--columns", "`a b` INT"], 1, "a b"),
+        ([*FILES, "--columns", "`a\tb` INT"], 1, "a tab or a line end"),
         (
             [*FILES, "--columns", "a INT", "--option", "x"],
             2,

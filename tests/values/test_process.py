@@ -111,7 +111,7 @@ def test_the_fingerprint_is_that_of_code_keys_order_and_columns(act: Project) ->
         ('reads="act"', 'reads="place"', "WATERMARK_MISSING", 4),
         ('reads="act"', 'reads="nothing"', "UNKNOWN_UPSTREAM", 4),
         ("at TIMESTAMP", "at WHEN", "COLUMN_TYPE", 8),
-        ("at TIMESTAMP", "`at once` TIMESTAMP", "COLUMN_NAME", 8),
+        ("at TIMESTAMP", "`at\\tonce` TIMESTAMP", "COLUMN_NAME", 8),
         ("at TIMESTAMP", "_Freshline_at TIMESTAMP", "RESERVED_NAME", 8),
         ("at TIMESTAMP", "_change_type TIMESTAMP", "RESERVED_NAME", 8),
         ("why STRING", "_Commit_Version STRING", "RESERVED_NAME", 9),
