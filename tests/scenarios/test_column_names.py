@@ -49,6 +49,28 @@ def test_a_table_follows_changes_and_so_do_those_that_read_it(orders):
     assert [(row["id"], row[NAME], row["amount (EUR)"]) for row in gone] == [(1, "a", 10), (2, "b", 20)]
 
 
+def test_rows_are_clustered_by_such_a_column(orders):
+    declare(
+        orders,
+        f"SELECT id AS `Order ID`, note AS {HOSTILE}, named_struct('a b', region) AS s FROM o",
+        f"(PRIMARY KEY (`Order ID`)) CLUSTER BY ({HOSTILE})",
+    )
+    declare(orders, f"SELECT {HOSTILE}, max(`Order ID`) AS `greatest ID` FROM t GROUP BY {HOSTILE}", name="u")
+    for change in ("INSERT INTO o VALUES (3, 'n', 'b', 5)", "UPDATE o SET note = 'c' WHERE id = 1"):
+        orders.sql(change)
+        for name in ("t", "u"):
+            assert orders.refresh(name).error is None
+            assert not orders.diff(name)
+            assert orders.verify(name).equal
+    # By another column the table is written anew.
+    declare(
+        orders,
+        f"SELECT id AS `Order ID`, note AS {HOSTILE}, named_struct('a b', region) AS s FROM o",
+        "(PRIMARY KEY (`Order ID`)) CLUSTER BY (`Order ID`)",
+    )
+    follow(orders, "DELETE FROM o WHERE id = 2")
+
+
 def test_other_engines_read_such_columns(orders):
     declare(orders, f"SELECT id, note AS {HOSTILE}, named_struct('a b', amount) AS s FROM o", "(PRIMARY KEY (id))")
     follow(orders)

@@ -99,7 +99,7 @@ def create_table(
     if partitioned_by:
         builder = builder.partitionedBy(*partitioned_by)
     elif cluster_by:
-        builder = builder.clusterBy(*cluster_by)
+        builder = builder.clusterBy(*map(quoted, cluster_by))
     for key, value in properties.items():
         builder = builder.property(key, value)
     builder.execute()
