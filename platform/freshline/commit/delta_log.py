@@ -730,11 +730,30 @@ def _columns(table: Description, *, log: bool, declared: frozenset[str] | None) 
     for field in fields:
         # Each insert may move it.
         field["metadata"].pop("delta.identity.highWaterMark", None)
+        _forget_own_name(field)
     return {
         field["name"]: field
         for field in fields
         if (not log or field["name"] != WATERMARK) and (declared is None or field["name"].lower() in declared)
     }
+
+
+def _forget_own_name(field: Any) -> None:
+    """Take away what a field gets when its table begins to map names, and that changes no row.
+
+    A column that took the name of another one has another name in the files.
+    """
+    if not isinstance(field, dict):
+        return
+    if "metadata" in field:
+        field["metadata"].pop("delta.columnMapping.id", None)
+        if field["metadata"].get("delta.columnMapping.physicalName") == field["name"]:
+            del field["metadata"]["delta.columnMapping.physicalName"]
+    for part in (
+        *field.get("fields", ()),
+        *(field.get(key) for key in ("type", "elementType", "keyType", "valueType")),
+    ):
+        _forget_own_name(part)
 
 
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
