@@ -40,8 +40,8 @@ _SERVED = frozenset(
         "vacuumProtocolCheck",
     }
 )
-_MODE = "delta.columnMapping.mode"
-_PHYSICAL = "delta.columnMapping.physicalName"
+MAPPING_MODE = "delta.columnMapping.mode"
+PHYSICAL_NAME = "delta.columnMapping.physicalName"
 # The rows of a file that are there, by the file's own name, which is unique.
 Masks = Mapping[str, pa.BooleanArray]
 
@@ -61,7 +61,7 @@ def _features(table: DeltaTable) -> set[str]:
 
 
 def _mode(table: DeltaTable) -> str:
-    return str(table.metadata().configuration.get(_MODE, "none"))
+    return str(table.metadata().configuration.get(MAPPING_MODE, "none"))
 
 
 def read_masks(table: DeltaTable) -> Masks | None:
@@ -169,7 +169,7 @@ def _of_table(table: DeltaTable, rows: pa.Table, partition: Mapping[str, Any]) -
 
 def physical_name(field: Mapping[str, Any]) -> str:
     """The name that a field of Delta's JSON has in files, which stays when it is renamed."""
-    return str(field["metadata"].get(_PHYSICAL, field["name"]))
+    return str(field["metadata"].get(PHYSICAL_NAME, field["name"]))
 
 
 def _with_own_names(rows: pa.Table, fields: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -220,7 +220,7 @@ def create_small(path: Path, schema: str, *, partitioned_by: Sequence[str], conf
 
 
 def _is_simple(kind: Any) -> bool:
-    """Whether a type of Delta's JSON is one that is served here, with names that Delta takes."""
+    """Whether a type of Delta's JSON is one that is served here, with names that Parquet takes."""
     if isinstance(kind, str):
         return kind in SIMPLE or kind.startswith("decimal(")
     if kind["type"] == "array":

@@ -25,6 +25,7 @@ from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from freshline.commit.data_files import MAPPING_MODE, PHYSICAL_NAME
 from freshline.commit.delta_log import (
     Newest,
     changed_rows,
@@ -58,7 +59,7 @@ WRITE_CONFS = (
 
 
 # Columns may have any name. Delta gives those that Parquet does not take other names in its files.
-BY_NAME = {"delta.columnMapping.mode": "name"}
+_BY_NAME = {MAPPING_MODE: "name"}
 # The key whose rows a change takes away; NULL for one that finds no row.
 _FOUND_BY = "_freshline_found_by"
 _IS_STORED, _IS_NEW = "_freshline_is_stored", "_freshline_is_new"
@@ -92,7 +93,7 @@ def create_table(
     properties = _properties(history_seconds, statistics_on)
     if _is_mapped(nullable):
         nullable = _with_own_names(nullable)
-        properties |= BY_NAME
+        properties |= _BY_NAME
     if not cluster_by and create_small(path, nullable.json(), partitioned_by=partitioned_by, configuration=properties):
         return table_id(path)
     builder = DeltaTable.createIfNotExists(spark).location(str(path)).addColumns(nullable)
@@ -153,7 +154,7 @@ def _with_own_names(schema: StructType) -> StructType:
     def of_field(field: StructField) -> StructField:
         facts = field.metadata
         if not MAPPED_IN_COLUMN.search(field.name):
-            own = {"delta.columnMapping.id": next(numbers), "delta.columnMapping.physicalName": field.name}
+            own = {"delta.columnMapping.id": next(numbers), PHYSICAL_NAME: field.name}
             facts = {**facts, **own}
         return StructField(field.name, named(field.dataType), field.nullable, facts)
 
@@ -162,9 +163,9 @@ def _with_own_names(schema: StructType) -> StructType:
 
 def _map_names(rows: DataFrame, path: Path) -> None:
     """Have Delta map the names of columns where one of the rows needs it. The columns that are there keep theirs."""
-    if _is_mapped(rows.schema) and next(iter(BY_NAME)) not in describe_table(path).metadata.configuration:
-        properties = ", ".join(f"'{name}' = '{value}'" for name, value in BY_NAME.items())
-        rows.sparkSession.sql(f"ALTER TABLE delta.{quoted(str(path))} SET TBLPROPERTIES ({properties})")
+    if _is_mapped(rows.schema) and MAPPING_MODE not in describe_table(path).metadata.configuration:
+        ((name, value),) = _BY_NAME.items()
+        rows.sparkSession.sql(f"ALTER TABLE delta.{quoted(str(path))} SET TBLPROPERTIES ('{name}' = '{value}')")
 
 
 def append_rows(

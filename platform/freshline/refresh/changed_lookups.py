@@ -167,11 +167,12 @@ def _follow(phase: _Phase, change: ChangedInput, found: FollowedLookups, look_up
     assert not isinstance(empty, Reason)
     beside = {each: phase.frames[each].limit(0) for each in empty if each != name}
     rows, again, touched, added = found.rows, None, [], found.added
-    gone = phase.own_rows({**beside, name: went}).groupBy(*phase.names).agg(F.count(F.lit(1)).alias(_WENT))
-    many = 0
+    gone: DataFrame | None = None
     if change.only_came is None:
-        gone, many = materialize_once(gone)
-    if many:
+        counted = phase.own_rows({**beside, name: went}).groupBy(*phase.names).agg(F.count(F.lit(1)).alias(_WENT))
+        found_gone, many = materialize_once(counted)
+        gone = found_gone if many else None
+    if gone is not None:
         added = None
         keys = keys_of(gone.select(*phase.names))
         touched.append(keys.rows)

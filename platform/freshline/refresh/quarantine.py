@@ -81,8 +81,16 @@ def has_retried(path: Path, seq: int) -> bool:
     if RETRIED_IN not in {field.name for field in open_table(path).schema().fields}:
         # It is of an earlier commit, and nothing was tried again.
         return False
-    greatest = pc.max(read_column(open_table(path), path, RETRIED_IN)).as_py()
-    return greatest is not None and int(greatest) > seq
+    return _greatest(path, RETRIED_IN) > seq
+
+
+def last_kept_seq(path: Path) -> int:
+    """The greatest number of a refresh whose rejected rows a quarantine table has; 0 where there is none."""
+    return _greatest(path, SEQ) if exists(path) else 0
+
+
+def _greatest(path: Path, column: str) -> int:
+    return int(pc.max(read_column(open_table(path), path, column)).as_py() or 0)
 
 
 def commit_quarantine(

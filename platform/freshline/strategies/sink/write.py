@@ -12,12 +12,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from freshline.commit.data_files import read_column
-from freshline.commit.delta_log import classify, count_all, count_rows, exists, open_table, table_id
+from freshline.commit.delta_log import classify, count_all, count_rows, exists, table_id
 from freshline.commit.write import carry_receipt, create_table, overwrite_table, stored_schema
 from freshline.compute.constraints import TABLE_QUARANTINE_SCHEMA
 from freshline.compute.execution import suited_to
@@ -37,9 +35,8 @@ from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.disk import history_seconds
 from freshline.plan.step import SendChanges, SendWhole
 from freshline.refresh.attempt import Attempt, Work
-from freshline.refresh.quarantine import commit_quarantine
+from freshline.refresh.quarantine import commit_quarantine, last_kept_seq
 from freshline.sinks.writer import Delivered, Delivery, KeepRejected, OutgoingRows, RejectedRow, SinkWriter
-from freshline.values.connector import SEQ
 from freshline.values.reason import Reason
 from freshline.values.receipt import Receipt
 from freshline.values.result import Strategy
@@ -157,8 +154,7 @@ def _left_rejected(attempt: Attempt, writer: SinkWriter) -> tuple[Sequence[Rejec
     if left is None:
         return (), True
     path = attempt.runtime.warehouse.rejections(attempt.spec)
-    newest = pc.max(read_column(open_table(path), path, SEQ)).as_py() if exists(path) else None
-    return left.rows, newest is not None and newest >= left.seq
+    return left.rows, last_kept_seq(path) >= left.seq
 
 
 def _found(attempt: Attempt, step: SendChanges, writer: SinkWriter) -> Work:
